@@ -1,0 +1,34 @@
+# `make demo` and `make test` need nothing but Python (>= 3.11), pip and make: each sets up .venv first.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: setup check test demo bench clean
+
+setup: .venv/dev
+
+demo: .venv/base
+	$(BIN)/python examples/digits.py
+
+test: .venv/dev
+	$(BIN)/python -m pytest -n auto
+
+check: .venv/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: .venv/base
+	$(BIN)/macow bench inverse --out benchmarks/results/inverse.csv
+
+clean:
+	rm -rf .venv build dist
+
+.venv/base: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(INSTALL) -e .
+	touch $@
+
+.venv/dev: .venv/base
+	$(INSTALL) -e '.[dev]'
+	touch $@

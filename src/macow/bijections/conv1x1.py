@@ -1,0 +1,25 @@
+"""Invertible 1x1 convolution (Glow, section 3.2)."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from macow.bijections.base import Bijection
+
+
+class Conv1x1(Bijection):
+    """Mixes the channels of each pixel: `y = W x`, W starting as a random rotation."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(nn.init.orthogonal_(torch.empty(channels, channels)))
+
+    def forward(self, x: Tensor, cond: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """`log_det = H W log |det W|`."""
+        log_det = torch.linalg.slogdet(self.weight).logabsdet * (x.shape[2] * x.shape[3])
+        return F.conv2d(x, self.weight[:, :, None, None]), log_det.expand(x.shape[0])
+
+    def inverse(self, y: Tensor, cond: Tensor | None = None) -> Tensor:
+        """`x = W^-1 y`, inverted in float64."""
+        weight = torch.linalg.inv(self.weight.double()).to(y.dtype)
+        return F.conv2d(y, weight[:, :, None, None])

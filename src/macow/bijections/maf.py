@@ -1,0 +1,59 @@
+"""Masked autoregressive flow on images (Papamakarios et al., 2017), for comparison."""
+
+from torch import Tensor
+
+from macow.bijections.base import Bijection
+from macow.bijections.raster import causal_window, earlier_pixels, raster_inverse
+from macow.nets.autoregressive import AutoregressiveNet
+from macow.ops.affine import affine_forward, affine_inverse, affine_parameters
+
+
+class MaskedAutoregressive(Bijection):
+    """Each value is shifted and scaled given all that comes before it in its window.
+
+    Before means: earlier pixels in raster order, then earlier channels of the same pixel; `reverse`
+    reads the image from its last pixel. Forward is one pass, the inverse `H W C` of them.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        hidden_channels: int,
+        kernel: tuple[int, int] = (2, 3),
+        *,
+        reverse: bool = False,
+    ) -> None:
+        super().__init__()
+        self.kernel = kernel
+        self.reverse = reverse
+        self.net = AutoregressiveNet(channels, hidden_channels, 2, earlier_pixels(kernel))
+
+    def forward_with_map(self, x: Tensor, cond: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """`[B, H, W]`: the log-scales of a pixel, summed."""
+        x = self._turn(x)
+        shift, log_scale = affine_parameters(self.net(causal_window(x, self.kernel)), affine=True)
+        assert log_scale is not None
+        return self._turn(affine_forward(x, shift, log_scale)), self._turn(log_scale).sum(dim=1)
+
+    def forward(self, x: Tensor, cond: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """`log_det = sum(log_scale)`."""
+        y, log_det = self.forward_with_map(x, cond)
+        return y, log_det.sum(dim=(1, 2))
+
+    def inverse(self, y: Tensor, cond: Tensor | None = None) -> Tensor:
+        """Value by value."""
+
+        def solve(window: Tensor, y_pixel: Tensor) -> Tensor:
+            kh, kw = self.kernel
+            for channel in range(y_pixel.shape[1]):
+                raw = self.net(window)[:, :, 0, 0]
+                shift, log_scale = affine_parameters(raw, affine=True)
+                x_pixel = affine_inverse(y_pixel, shift, log_scale)
+                window = window.clone()
+                window[:, channel, kh - 1, kw // 2] = x_pixel[:, channel]
+            return window[:, :, kh - 1, kw // 2]
+
+        return self._turn(raster_inverse(self._turn(y), self.kernel, solve))
+
+    def _turn(self, x: Tensor) -> Tensor:
+        return x.flip(2, 3) if self.reverse else x

@@ -1,0 +1,39 @@
+"""What the verbs' parsers share."""
+
+from argparse import ArgumentError
+from collections.abc import Sequence
+
+import torch
+from jsonargparse import ArgumentParser, Namespace
+
+
+def parser(verb: str, description: str) -> ArgumentParser:
+    """A parser for one verb: no abbreviations, mistakes are raised and not printed."""
+    return ArgumentParser(
+        prog=f"macow {verb}", description=description, exit_on_error=False, allow_abbrev=False
+    )
+
+
+def parse(arguments: ArgumentParser, argv: Sequence[str]) -> Namespace:
+    """Parses, with a mistake as a `ValueError` of one line."""
+    try:
+        return arguments.parse_args(list(argv))
+    except ArgumentError as error:
+        raise ValueError(f"{arguments.prog.split()[-1]}: {error.message}") from None
+
+
+def add_computing(arguments: ArgumentParser, batch_size: int) -> None:
+    """The options of every verb that computes."""
+    default = "cuda" if torch.cuda.is_available() else "cpu"
+    arguments.add_argument("--device", default=default, help="where to compute")
+    arguments.add_argument("--batch_size", type=int, default=batch_size, help="images at a time")
+    arguments.add_argument("--seed", type=int, default=0, help="of all randomness")
+    arguments.add_argument("--quiet", action="store_true", help="print results only")
+
+
+def size(text: str) -> tuple[int, int]:
+    """Reads `32,32` (height, width) or `32`."""
+    sides = text.split(",")
+    if len(sides) not in (1, 2) or not all(side.strip().isdigit() for side in sides):
+        raise ValueError(f"size must be HEIGHT,WIDTH, got {text!r}")
+    return int(sides[0]), int(sides[-1])

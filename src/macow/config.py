@@ -1,0 +1,247 @@
+"""Configurations that build. Every field is a scalar, a tuple, a `Literal` or a config or None."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass, replace
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from macow.bijections.base import Bijection, Chain
+from macow.bijections.multiscale import Block, MultiScale
+from macow.bijections.steps import (
+    StepSpec,
+    emerging_step,
+    glow_step,
+    macow_step,
+    maf_step,
+    realnvp_step,
+)
+from macow.dequantize import Dequantizer, UniformDequantizer, VariationalDequantizer
+from macow.model import FlowModel
+from macow.nets.resnet import Encoder
+
+Kind = Literal["macow", "glow", "realnvp", "maf", "emerging"]
+STEPS: dict[Kind, Callable[[StepSpec], Chain]] = {
+    "macow": macow_step,
+    "glow": glow_step,
+    "realnvp": realnvp_step,
+    "maf": maf_step,
+    "emerging": emerging_step,
+}
+
+
+@dataclass(frozen=True)
+class FlowConfig:
+    """A multi-scale flow: which steps, how many on each scale, what is factored out where."""
+
+    steps: tuple[tuple[int, ...], ...]
+    """Steps of each block of each level, bottom level first: `((4,), (12, 12), (12,))`."""
+    hidden: tuple[int, ...]
+    """Hidden channels of the couplings, level by level."""
+    factors: tuple[int, ...] = ()
+    """M of each level that factors out: after its block b go 1/(M - b) of the channels left."""
+    kind: Kind = "macow"
+    bottom: bool = True
+    """Whether the first level works on the unsqueezed image."""
+    kernel: tuple[int, int] = (2, 3)
+    """Height and width of the masked convolutions."""
+    units: int = 2
+    """T: units of four masked convolutions in a step."""
+    affine: bool = True
+    """Whether steps scale as well as shift."""
+    affine_prior: bool = True
+    """The same for the priors, which stand before factoring out."""
+
+    def __post_init__(self) -> None:
+        """Says what does not fit together."""
+        if len(self.steps) < (2 if self.bottom else 1):
+            raise ValueError(f"steps must name at least one squeezed level, got {self.steps}")
+        if any(not blocks or min(blocks) < 1 for blocks in self.steps):
+            raise ValueError(f"steps must be positive in every block, got {self.steps}")
+        if self.bottom and len(self.steps[0]) != 1:
+            raise ValueError(f"the bottom level must be one block, got steps {self.steps[0]}")
+        if len(self.hidden) != len(self.steps) or min(self.hidden) < 1:
+            raise ValueError(
+                f"hidden must be {len(self.steps)} positive numbers, one a level, got {self.hidden}"
+            )
+        if len(self.factors) != len(self._factoring_levels()):
+            raise ValueError(
+                f"factors must be one number for each of the {len(self._factoring_levels())} "
+                f"level(s) that factor out, got {self.factors}"
+            )
+        for level, factor in zip(self._factoring_levels(), self.factors, strict=True):
+            if factor <= self._num_factored(level):
+                raise ValueError(
+                    f"factors must exceed the blocks they factor out of, got {factor} for steps "
+                    f"{self.steps[level]}"
+                )
+        if self.kernel[0] < 1 or self.kernel[1] < 1 or self.kernel[1] % 2 == 0:
+            raise ValueError(f"kernel must be (kh, kw) with kw odd, got {self.kernel}")
+        if self.units < 1:
+            raise ValueError(f"units must be at least 1, got {self.units}")
+
+    @property
+    def num_squeezes(self) -> int:
+        """How often height and width are halved."""
+        return len(self.steps) - self.bottom
+
+    def _num_factored(self, level: int) -> int:
+        """After how many blocks of a level something is factored out: all but the very last."""
+        if level == 0 and self.bottom:
+            return 0
+        return len(self.steps[level]) - (level == len(self.steps) - 1)
+
+    def _factoring_levels(self) -> list[int]:
+        return [level for level in range(len(self.steps)) if self._num_factored(level)]
+
+    def build(self, channels: int, cond_channels: int = 0) -> MultiScale:
+        """The flow on images of so many channels."""
+        factors = dict(zip(self._factoring_levels(), self.factors, strict=True))
+        levels = []
+        for level, steps in enumerate(self.steps):
+            squeezed = not (level == 0 and self.bottom)
+            if squeezed:
+                channels, cond_channels = 4 * channels, 4 * cond_channels
+            blocks = []
+            for block, num_steps in enumerate(steps):
+                out = (
+                    channels // (factors[level] - block) if block < self._num_factored(level) else 0
+                )
+                spec = StepSpec(
+                    channels=channels,
+                    hidden=self.hidden[level],
+                    kernel=self.kernel,
+                    units=self.units,
+                    affine=self.affine,
+                    cond_channels=cond_channels,
+                    after_squeeze=squeezed and block == 0,
+                )
+                blocks.append(Block(self._build_block(spec, num_steps, out), channels - out))
+                channels -= out
+            levels.append(blocks)
+        return MultiScale(levels, bottom=self.bottom)
+
+    def _build_block(self, spec: StepSpec, num_steps: int, out: int) -> Chain:
+        make = STEPS[self.kind]
+        if spec.channels < 2:
+            raise ValueError(
+                "a coupling needs at least 2 channels: set bottom=False for grey images"
+            )
+        parts: dict[str, Bijection] = {
+            f"step{i}": make(replace(spec, index=i)) for i in range(num_steps)
+        }
+        if out and self.kind != "realnvp":  # RealNVP factors out without a prior
+            hidden = spec.hidden if self.kind == "macow" else min(8 * spec.channels, 512)
+            prior = replace(spec, hidden=hidden, affine=self.affine_prior)
+            parts["prior"] = glow_step(prior, num_transformed=out)
+        return Chain(**parts)
+
+
+@dataclass(frozen=True)
+class VariationalConfig:
+    """A variational dequantizer: a small conditional flow, and how many channels condition it."""
+
+    flow: FlowConfig
+    cond_channels: int = 4
+
+    def build(self, channels: int, n_bits: int) -> VariationalDequantizer:
+        """The dequantizer of images of so many channels."""
+        if self.cond_channels < 1:
+            raise ValueError(f"cond_channels must be at least 1, got {self.cond_channels}")
+        flow = self.flow.build(channels, self.cond_channels)
+        encoder = Encoder(
+            channels, self.cond_channels, len(self.flow.steps), bottom=self.flow.bottom
+        )
+        return VariationalDequantizer(flow, encoder, n_bits)
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """A model: the images it knows, its flow and its dequantizer (None: uniform)."""
+
+    flow: FlowConfig
+    channels: int = 3
+    size: tuple[int, int] = (32, 32)
+    """Height and width."""
+    n_bits: int = 8
+    variational: VariationalConfig | None = None
+
+    def __post_init__(self) -> None:
+        """Says what does not fit together."""
+        if self.channels < 1:
+            raise ValueError(f"channels must be at least 1, got {self.channels}")
+        if not 1 <= self.n_bits <= 8:
+            raise ValueError(f"n_bits must be from 1 to 8, got {self.n_bits}")
+        flows = [self.flow] + ([self.variational.flow] if self.variational else [])
+        divisor = 2 ** max(flow.num_squeezes for flow in flows)
+        if min(self.size) < 1 or any(side % divisor for side in self.size):
+            raise ValueError(
+                f"size must be divisible by {divisor} to be squeezed "
+                f"{max(flow.num_squeezes for flow in flows)} times, got {self.size}"
+            )
+
+    def build(self) -> FlowModel:
+        """A model with fresh weights, to be initialised on images."""
+        dequantizer: Dequantizer = UniformDequantizer()
+        if self.variational is not None:
+            dequantizer = self.variational.build(self.channels, self.n_bits)
+        flow = self.flow.build(self.channels)
+        return FlowModel(flow, dequantizer, (self.channels, *self.size), self.n_bits, self)
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How a model is trained."""
+
+    batch_size: int = 64
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """A model, how it is trained, and the temperature its samples are shown at."""
+
+    model: ModelConfig
+    train: TrainConfig = TrainConfig()
+    temperature: float = 1.0
+
+
+Config = TypeVar("Config")
+
+
+def from_dict(kind: type[Config], values: object, where: str = "config") -> Config:
+    """Reads a config from JSON's types, strictly: a key or a type that does not fit is named."""
+    return _read(kind, values, where)
+
+
+def _read(kind: Any, value: Any, where: str) -> Any:
+    if is_dataclass(kind):
+        if not isinstance(value, dict):
+            raise ValueError(f"{where} must be an object, got {value!r}")
+        hints = get_type_hints(kind)
+        known = {f.name for f in fields(kind)}
+        if unknown := sorted(value.keys() - known):
+            raise ValueError(f"{where} has unknown keys: {', '.join(unknown)}")
+        given = {name: _read(hints[name], item, f"{where}.{name}") for name, item in value.items()}
+        try:
+            return kind(**given)  # type: ignore[operator]
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{where}: {error}") from None
+    origin = get_origin(kind)
+    if origin in (Union, UnionType):
+        inner = next(arg for arg in get_args(kind) if arg is not type(None))
+        return None if value is None else _read(inner, value, where)
+    if origin is Literal:
+        if value not in get_args(kind):
+            raise ValueError(f"{where} must be one of {', '.join(get_args(kind))}, got {value!r}")
+        return value
+    if origin is tuple:
+        inner, *others = get_args(kind)
+        fixed = others != [Ellipsis]
+        if not isinstance(value, list | tuple) or (fixed and len(value) != 1 + len(others)):
+            size = f"{1 + len(others)} values" if fixed else "values"
+            raise ValueError(f"{where} must be a list of {size}, got {value!r}")
+        return tuple(_read(inner, item, f"{where}[{i}]") for i, item in enumerate(value))
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not kind:
+        raise ValueError(f"{where} must be {kind.__name__}, got {value!r}")
+    return value

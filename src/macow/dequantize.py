@@ -1,0 +1,77 @@
+"""From pixel levels to continuous values: noise in [0, 1) and its density (paper, appendix A)."""
+
+import math
+from abc import ABC, abstractmethod
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor, nn
+
+from macow.bijections.base import Bijection
+
+
+def quantize(images: Tensor, n_bits: int) -> Tensor:
+    """The first `n_bits` of each uint8 value, as an integer level."""
+    return images >> (8 - n_bits)
+
+
+def log_normal(z: Tensor) -> Tensor:
+    """Log density of `N(0, I)`, `[B, ...] -> [B]`."""
+    z = z.flatten(1)
+    return -0.5 * (z.square().sum(dim=1) + z.shape[1] * math.log(2 * math.pi))
+
+
+class Dequantizer(nn.Module, ABC):
+    """Gives each image noise `u` in [0, 1) and the log density of that noise."""
+
+    @abstractmethod
+    def forward(self, images: Tensor, eps: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """`images -> (u [B, C, H, W], log_q [B])`; `eps` replaces what it would draw."""
+
+    @abstractmethod
+    def draw(self, images: Tensor, generator: Generator | None = None) -> Tensor:
+        """The `eps` for these images: drawn on the CPU if a (CPU) generator is given."""
+
+
+class UniformDequantizer(Dequantizer):
+    """`u ~ U[0, 1)`, whose log density is 0; `eps` is the noise itself."""
+
+    def forward(self, images: Tensor, eps: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """`(eps, 0)`."""
+        u = self.draw(images) if eps is None else eps
+        return u, u.new_zeros(u.shape[0])
+
+    def draw(self, images: Tensor, generator: Generator | None = None) -> Tensor:
+        """Uniform noise."""
+        device = None if generator else images.device
+        return torch.rand(images.shape, generator=generator, device=device).to(images.device)
+
+
+class VariationalDequantizer(Dequantizer):
+    """`u = sigmoid(g(eps | s))`, `eps ~ N(0, I)`, with `s` what an encoder makes of the image.
+
+    `g` is a small conditional flow run in its parallel direction, so
+    `log q(u) = log N(eps) - log |det dg| - sum log sigmoid'`.
+    """
+
+    def __init__(self, flow: Bijection, encoder: nn.Module, n_bits: int) -> None:
+        super().__init__()
+        self.flow = flow
+        self.encoder = encoder
+        self.n_bits = n_bits
+
+    def forward(self, images: Tensor, eps: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """One pass through encoder and flow."""
+        eps = self.draw(images) if eps is None else eps
+        levels = quantize(images, self.n_bits).to(eps.dtype)
+        h, log_det = self.flow(eps, self.encoder(2 * levels / 2**self.n_bits - 1))
+        log_slope = (F.logsigmoid(h) + F.logsigmoid(-h)).flatten(1).sum(dim=1)
+        u = h.sigmoid().clamp(max=1 - torch.finfo(h.dtype).eps)  # a sigmoid may round up to 1
+        return u, log_normal(eps) - log_det - log_slope
+
+    def draw(self, images: Tensor, generator: Generator | None = None) -> Tensor:
+        """Normal noise, in the type of the weights."""
+        dtype = next(self.parameters()).dtype
+        device = None if generator else images.device
+        eps = torch.randn(images.shape, dtype=dtype, generator=generator, device=device)
+        return eps.to(images.device)

@@ -1,0 +1,1 @@
+"""The plain networks inside couplings and dequantizers: no log-dets, no inverses."""

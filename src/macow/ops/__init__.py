@@ -1,0 +1,1 @@
+"""The heavy arithmetic: plain torch as the specification, kernels beside it."""

@@ -1,0 +1,13 @@
+"""What all tests share."""
+
+import os
+
+import pytest
+import torch
+
+torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(0)
