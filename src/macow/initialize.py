@@ -11,27 +11,31 @@ from macow.model import FlowModel
 
 
 @contextmanager
-def initializing(model: FlowModel) -> Iterator[None]:
+def initializing(model: nn.Module) -> Iterator[None]:
     """Within it, one forward pass sets scales and shifts from its batch: `model(images)`.
 
     Layer by layer, so each sees what the layers before it, already set, make of the images.
 
         with macow.initializing(model):
             model(images)
+
+    A bare bijection will do as well; a `FlowModel` also remembers that it was done.
     """
-    if model.is_initialized:
-        raise ValueError("the model is initialised already: doing it again would undo its training")
+    if isinstance(model, FlowModel):
+        if model.is_initialized:
+            raise ValueError("the model is initialised already: again would undo its training")
+        model.is_initialized = True  # opens its door for the pass
     hooks = [
         module.register_forward_pre_hook(_initialize)
         for module in model.modules()
         if hasattr(module, "initialize_")
     ]
-    model.is_initialized = True
     try:
         with torch.no_grad():
             yield
     except BaseException:
-        model.is_initialized = False
+        if isinstance(model, FlowModel):
+            model.is_initialized = False
         raise
     finally:
         for hook in hooks:

@@ -126,6 +126,10 @@ def _flow_config(where: str, theirs: Mapping[str, Any]) -> FlowConfig:
         )
     if unknown := sorted(theirs.keys() - _FLOW_KEYS - _ATTENTION_KEYS):
         raise ValueError(f"{where} has unknown keys: {', '.join(unknown)}")
+    if theirs["levels"] != len(theirs["num_steps"]):
+        raise ValueError(
+            f"{where}: levels is {theirs['levels']}, but num_steps has {len(theirs['num_steps'])}"
+        )
     kind = theirs.get("type", "macow")
     affine = theirs.get("scale", True)
     steps = tuple(tuple(n) if isinstance(n, list) else (n,) for n in theirs["num_steps"])
