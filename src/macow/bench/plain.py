@@ -175,6 +175,7 @@ def _conv(layer: WeightNormConv2d, *, padding: str, order: Order = "down") -> An
     direction = turn_back(layer.direction.detach(), order).contiguous()
     out_channels, in_channels, kh, kw = direction.shape
     conv: Any = weight_norm(nn.Conv2d(in_channels, out_channels, (kh, kw), padding=padding))
+    conv.to(direction.dtype)
     gain = layer.gain.detach().view(-1, 1, 1, 1)
     state = {"original0": gain, "original1": direction}
     conv.parametrizations.weight.load_state_dict(state)

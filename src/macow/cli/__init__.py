@@ -34,7 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output went away: nothing is wrong
         return 0
-    except (ValueError, OSError) as error:
+    except OSError as error:
+        named = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        return _fail(named)
+    except (ValueError, ArithmeticError) as error:
         return _fail(str(error))
     return 0
 

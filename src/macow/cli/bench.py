@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from jsonargparse.typing import PositiveInt
 
 from macow.bench.inverse import measure
 from macow.cli.parsing import add_computing, parse, parser
@@ -22,7 +23,7 @@ def run(argv: Sequence[str]) -> None:
     )
     arguments.add_argument("name", choices=["inverse"], help="which measurement")
     arguments.add_argument("--preset", default="cifar10", help="of which configuration")
-    arguments.add_argument("--repeats", type=int, default=7, help="passes of each kind")
+    arguments.add_argument("--repeats", type=PositiveInt, default=7, help="passes of each kind")
     arguments.add_argument("--out", default=None, type=str, help="CSV file to write")
     add_computing(arguments, batch_size=16)
     options = parse(arguments, argv)

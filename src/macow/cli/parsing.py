@@ -1,10 +1,11 @@
 """What the verbs' parsers share."""
 
-from argparse import ArgumentError
+from argparse import ArgumentError, ArgumentTypeError
 from collections.abc import Sequence
 
 import torch
 from jsonargparse import ArgumentParser, Namespace
+from jsonargparse.typing import PositiveInt
 
 
 def parser(verb: str, description: str) -> ArgumentParser:
@@ -25,10 +26,21 @@ def parse(arguments: ArgumentParser, argv: Sequence[str]) -> Namespace:
 def add_computing(arguments: ArgumentParser, batch_size: int) -> None:
     """The options of every verb that computes."""
     default = "cuda" if torch.cuda.is_available() else "cpu"
-    arguments.add_argument("--device", default=default, help="where to compute")
-    arguments.add_argument("--batch_size", type=int, default=batch_size, help="images at a time")
+    arguments.add_argument("--device", type=device, default=default, help="where to compute")
+    arguments.add_argument(
+        "--batch_size", type=PositiveInt, default=batch_size, help="images at a time"
+    )
     arguments.add_argument("--seed", type=int, default=0, help="of all randomness")
     arguments.add_argument("--quiet", action="store_true", help="print results only")
+
+
+def device(text: str) -> str:
+    """Checks that torch knows the device and that it is there."""
+    try:
+        torch.empty(0, device=text)
+    except (RuntimeError, AssertionError) as error:
+        raise ArgumentTypeError(f"{text!r}: {str(error).splitlines()[0]}") from None
+    return text
 
 
 def size(text: str) -> tuple[int, int]:

@@ -1,0 +1,102 @@
+"""The command as people type it, in a process of its own or called directly."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import macow
+from macow.cli import VERBS, main
+
+FIXTURE = Path(__file__).parents[1] / "fixtures" / "original" / "uniform"
+
+
+def run(*argv):
+    return subprocess.run([sys.executable, "-m", "macow", *argv], capture_output=True, text=True)
+
+
+def test_it_runs_as_a_module():
+    done = run("--version")
+    assert done.returncode == 0
+    assert done.stdout == f"macow {macow.__version__}\n"
+
+
+def test_help_names_every_verb(capsys):
+    assert main([]) == 0
+    printed = capsys.readouterr().out
+    for verb in VERBS:
+        assert f"\n  {verb} " in printed
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help(verb, capsys):
+    assert main([verb, "--help"]) == 0
+    assert f"usage: macow {verb}" in capsys.readouterr().out
+
+
+def test_presets_are_a_table(capsys):
+    assert main(["presets"]) == 0
+    header, *rows = capsys.readouterr().out.splitlines()
+    assert "parameters" in header
+    assert "paper bits/dim" in header
+    assert [row.split()[0] for row in rows] == list(macow.preset_names())
+    assert "37,197,547" in rows[0]
+    assert rows[0].endswith("3.28")
+
+
+def test_presets_as_json(capsys):
+    assert main(["presets", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {row["preset"] for row in rows} == set(macow.preset_names())
+
+
+def test_import_original(tmp_path, capsys):
+    files = [str(FIXTURE / "config.json"), str(FIXTURE / "model.pt")]
+    assert main(["import-original", *files, str(tmp_path / "out"), "--size", "8,8"]) == 0
+    assert "229,161 parameters" in capsys.readouterr().out
+    assert macow.load(tmp_path / "out").shape == (3, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["sing"], "unknown verb 'sing'; there are presets"),
+        (["presets", "--wings"], "unrecognized arguments: --wings"),
+        (["presets", "--js"], "unrecognized arguments: --js"),
+        (["import-original", "a", "b", "c"], "macow: a: No such file or directory"),
+        (["import-original", "a"], "the following arguments are required"),
+        (["import-original", "a", "b", "c", "--size", "x"], "size must be HEIGHT,WIDTH, got 'x'"),
+        (["bench", "wings"], "invalid choice: 'wings'"),
+        (["bench", "inverse", "--preset", "cifar11"], "unknown preset 'cifar11'"),
+        (["bench", "inverse", "--batch_size", "0"], "batch_size"),
+        (["bench", "inverse", "--device", "abacus"], "abacus"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_2(argv, message, capsys):
+    assert main(argv) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    assert message in printed.err
+
+
+def test_bench_inverse(tmp_path, capsys):
+    out = tmp_path / "results" / "inverse.csv"
+    argv = ["bench", "inverse", "--preset", "cifar10-small", "--batch_size", "2", "--repeats", "1"]
+    assert main([*argv, "--out", str(out)]) == 0
+    assert "wall_to_forward" in capsys.readouterr().out
+    rows = list(csv.DictReader(out.read_text().splitlines()))
+    assert [row["pass"] for row in rows] == ["forward", "plain", "inverse"]
+    assert all(float(row["cpu_s"]) > 0 for row in rows)
+    assert float(rows[2]["round_trip_error"]) < 1 / 256
+    assert rows[0]["command"].startswith("macow bench inverse --preset cifar10-small")
+
+
+def test_a_closed_pipe_is_no_error():
+    done = subprocess.run(
+        f"{sys.executable} -m macow presets | head -n 1", shell=True, capture_output=True, text=True
+    )
+    assert done.stderr == ""

@@ -1,0 +1,49 @@
+"""The wheel, built and installed into a clean environment outside the checkout, works there."""
+
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+USE = """
+import torch, macow
+from macow.data import digits
+
+assert "site-packages" in macow.__file__, macow.__file__
+images = torch.from_numpy(digits("test")[0])
+model = macow.preset("digits").model.build()
+with macow.initializing(model):
+    model(images)
+model.save_pretrained("digits")
+again = macow.load("./digits")
+assert torch.equal(again.decode(again.encode(images)), images)
+print("bits", again.bits_per_dim(images).mean().item())
+"""
+
+
+def run(*command, cwd):
+    done = subprocess.run([str(part) for part in command], cwd=cwd, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_wheel_works_in_a_clean_environment(tmp_path):
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    run(*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path, ROOT, cwd=tmp_path)
+    (wheel,) = tmp_path.glob("macow-*.whl")
+    venv.create(tmp_path / "env", with_pip=True)
+    python = tmp_path / "env" / "bin" / "python"
+    run(
+        python,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "-c",
+        ROOT / "constraints.txt",
+        wheel,
+        cwd=tmp_path,
+    )
+    assert run(python, "-c", USE, cwd=tmp_path).startswith("bits ")
+    assert "cifar10" in run(tmp_path / "env" / "bin" / "macow", "presets", cwd=tmp_path)
