@@ -1,16 +1,15 @@
 """`macow bench NAME`: measurements anyone can run on their machine."""
 
 import csv
-import platform
 import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
 from jsonargparse.typing import PositiveInt
 
 from macow.bench.inverse import measure
+from macow.bench.machine import machine
 from macow.cli.parsing import add_computing, parse, parser
 
 
@@ -30,7 +29,7 @@ def run(argv: Sequence[str]) -> None:
     cost = measure(
         options.preset, options.batch_size, options.repeats, options.device, options.seed
     )
-    machine = _machine(options.device)
+    where = machine(options.device)
     rows = [
         {
             "pass": timing.name,
@@ -43,7 +42,9 @@ def run(argv: Sequence[str]) -> None:
         for timing in (cost.forward, cost.plain, cost.inverse)
     ]
     if not options.quiet:
-        print(f"{options.preset}, batch {options.batch_size}, {', '.join(machine.values())}")
+        print(
+            f"{options.preset}, batch {options.batch_size}, {where['device']}, {where['threads']} threads, torch {where['torch']}"
+        )
     for cells in [list(rows[0]), *(list(row.values()) for row in rows)]:
         print("  ".join(f"{cell:>16}" for cell in cells))
     if options.out:
@@ -51,20 +52,10 @@ def run(argv: Sequence[str]) -> None:
         context = {
             "preset": options.preset,
             "batch_size": options.batch_size,
-            **machine,
+            **where,
             "command": command,
         }
         _write(Path(options.out), [{**row, **context} for row in rows])
-
-
-def _machine(device: str) -> dict[str, str]:
-    name = torch.cuda.get_device_name(device) if device.startswith("cuda") else platform.machine()
-    return {
-        "device": name,
-        "threads": f"{torch.get_num_threads()} threads",
-        "torch": f"torch {torch.__version__}",
-        "python": f"python {platform.python_version()}",
-    }
 
 
 def _write(path: Path, rows: list[dict[str, object]]) -> None:
