@@ -42,9 +42,8 @@ def run(argv: Sequence[str]) -> None:
         for timing in (cost.forward, cost.plain, cost.inverse)
     ]
     if not options.quiet:
-        print(
-            f"{options.preset}, batch {options.batch_size}, {where['device']}, {where['threads']} threads, torch {where['torch']}"
-        )
+        threads = f"{where['threads']} threads" if options.device == "cpu" else "one GPU"
+        print(f"{options.preset}, batch {options.batch_size}, {where['device']}, {threads}")
     for cells in [list(rows[0]), *(list(row.values()) for row in rows)]:
         print("  ".join(f"{cell:>16}" for cell in cells))
     if options.out:
