@@ -8,7 +8,9 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints
 setup: .venv/dev
 
 demo: .venv/base
-	$(BIN)/python examples/digits.py
+	$(BIN)/macow train --preset digits --data digits --run runs/digits
+	$(BIN)/macow sample runs/digits --count 64 --temperature 0.8 --out runs/digits/drawn
+	@echo "Look at runs/digits/report.html and runs/digits/drawn/grid.png"
 
 test: .venv/dev
 	$(BIN)/python -m pytest -n auto

@@ -181,8 +181,12 @@ def test_a_missing_folder_is_named(tmp_path):
 
 
 BAD_IMAGES = {
-    "float": (lambda b: b.float(), "images must be uint8 from 0 to 255, got torch.float32"),
-    "int64": (lambda b: b.long(), "images must be uint8 from 0 to 255, got torch.int64"),
+    "float": (
+        lambda b: b.float(),
+        "must be a uint8 tensor from 0 to 255, got torch.float32",
+    ),
+    "int64": (lambda b: b.long(), "must be a uint8 tensor from 0 to 255, got torch.int64"),
+    "numpy": (lambda b: b.numpy(), "must be a uint8 tensor from 0 to 255, got ndarray"),
     "channels": (lambda b: b[:, :1], r"3x8x12 values each, got shape \[2, 1, 8, 12\]"),
     "size": (lambda b: b[:, :, :6], r"3x8x12 values each, got shape \[2, 3, 6, 12\]"),
     "no batch": (lambda b: b[0], r"must be \[B, C, H, W\].*got shape \[3, 8, 12\]"),

@@ -78,6 +78,8 @@ class FlowConfig:
             raise ValueError(f"kernel must be (kh, kw) with kw odd, got {self.kernel}")
         if self.units < 1:
             raise ValueError(f"units must be at least 1, got {self.units}")
+        if self.kind in ("maf", "realnvp") and not self.affine:
+            raise ValueError(f"affine must be true for {self.kind}, which has no additive form")
 
     @property
     def num_squeezes(self) -> int:
@@ -95,6 +97,8 @@ class FlowConfig:
 
     def build(self, channels: int, cond_channels: int = 0) -> MultiScale:
         """The flow on images of so many channels."""
+        if cond_channels and self.kind in ("maf", "realnvp"):
+            raise ValueError(f"a conditional flow cannot be of kind {self.kind}")
         factors = dict(zip(self._factoring_levels(), self.factors, strict=True))
         levels = []
         for level, steps in enumerate(self.steps):
@@ -103,9 +107,14 @@ class FlowConfig:
                 channels, cond_channels = 4 * channels, 4 * cond_channels
             blocks = []
             for block, num_steps in enumerate(steps):
-                out = (
-                    channels // (factors[level] - block) if block < self._num_factored(level) else 0
-                )
+                out = 0
+                if block < self._num_factored(level):
+                    out = channels // (factors[level] - block)
+                    if out == 0:
+                        raise ValueError(
+                            f"factors must be at most the channels they divide ({channels}), "
+                            f"got {factors[level]}"
+                        )
                 spec = StepSpec(
                     channels=channels,
                     hidden=self.hidden[level],
@@ -190,9 +199,68 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How a model is trained."""
+    """How a model is trained; the defaults are the paper's, but for the number of updates."""
 
+    steps: int = 10_000
+    """Updates in all."""
     batch_size: int = 64
+    """Images of an update."""
+    batch_steps: int = 1
+    """Into how many passes an update's images are split, to save memory."""
+    lr: float = 1e-3
+    """Peak learning rate."""
+    warmup: int = 500
+    """Updates over which it rises."""
+    schedule: Literal["exponential", "cosine"] = "exponential"
+    """How it falls then: by `decay` an update, or along a cosine over all steps."""
+    decay: float = 0.999997
+    min_lr: float = 0.01
+    """Where the fall ends, as a part of the peak."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    clip: float = 0.0
+    """Largest norm of a gradient; 0 lets all pass."""
+    ema: float = 0.0
+    """Decay of the running average of the weights; 0 keeps none."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Of the networks inside couplings and encoder; all else stays float32."""
+    compile: bool = False
+    """Whether torch compiles each step of the flow."""
+    noise_samples: int = 1
+    """Draws of the dequantizer's noise whose log q is averaged; the first goes through the flow."""
+    augment: bool = False
+    """Whether images are shifted by up to 4 pixels and mirrored."""
+    init_images: int = 2048
+    """Images of data-dependent initialisation."""
+    log_every: int = 50
+    eval_every: int = 1000
+    eval_images: int = 0
+    """Test images of an evaluation while training; 0 takes all."""
+    save_every: int = 1000
+    keep: int = 2
+    """Checkpoints kept beside the best one."""
+    sample_temperatures: tuple[float, ...] = (0.7, 0.85, 1.0)
+    """A row of samples for each, at every evaluation."""
+    max_skipped: int = 20
+    """Updates in a row that may be skipped for non-finite values before training gives up."""
+
+    def __post_init__(self) -> None:
+        """Says what does not fit together."""
+        for name in (
+            "batch_size", "batch_steps", "lr", "decay", "log_every", "eval_every", "save_every",
+            "keep", "noise_samples", "init_images", "max_skipped",
+        ):  # fmt: skip
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
+        for name in ("steps", "warmup", "clip", "eval_images", "min_lr"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
+        if not 0 <= self.ema < 1:
+            raise ValueError(f"ema must be at least 0 and below 1, got {self.ema}")
+        if self.batch_size % self.batch_steps:
+            raise ValueError(
+                f"batch_size {self.batch_size} must be divisible by batch_steps {self.batch_steps}"
+            )
 
 
 @dataclass(frozen=True)

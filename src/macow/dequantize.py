@@ -30,7 +30,7 @@ class Dequantizer(nn.Module, ABC):
 
     @abstractmethod
     def draw(self, images: Tensor, generator: Generator | None = None) -> Tensor:
-        """The `eps` for these images: drawn on the CPU if a (CPU) generator is given."""
+        """The `eps` for these images, drawn where the generator lives (None: where they are)."""
 
 
 class UniformDequantizer(Dequantizer):
@@ -43,8 +43,9 @@ class UniformDequantizer(Dequantizer):
 
     def draw(self, images: Tensor, generator: Generator | None = None) -> Tensor:
         """Uniform noise."""
-        device = None if generator else images.device
-        return torch.rand(images.shape, generator=generator, device=device).to(images.device)
+        device = generator.device if generator else images.device
+        u = torch.rand(images.shape, dtype=torch.float32, generator=generator, device=device)
+        return u.to(images.device)
 
 
 class VariationalDequantizer(Dequantizer):
@@ -72,6 +73,6 @@ class VariationalDequantizer(Dequantizer):
     def draw(self, images: Tensor, generator: Generator | None = None) -> Tensor:
         """Normal noise, in the type of the weights."""
         dtype = next(self.parameters()).dtype
-        device = None if generator else images.device
+        device = generator.device if generator else images.device
         eps = torch.randn(images.shape, dtype=dtype, generator=generator, device=device)
         return eps.to(images.device)

@@ -4,14 +4,15 @@ import json
 import math
 import os
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Generator, Tensor, nn
 
+from macow._version import __version__
 from macow.bijections.base import Bijection
 from macow.bijections.multiscale import MultiScale
 from macow.dequantize import Dequantizer, UniformDequantizer, log_normal, quantize
@@ -59,8 +60,13 @@ class FlowModel(nn.Module):
         num_samples: int = 1,
         eps: Tensor | None = None,
         generator: Generator | None = None,
+        more_eps: Tensor | None = None,
     ) -> Tensor:
-        """`log_prob` without a look at values: what training, DDP and compilation wrap."""
+        """`log_prob` without a look at values: what training, DDP and compilation wrap.
+
+        `more_eps [k, B, C, H, W]` are draws that do not go through the flow: their log q and the
+        first one's are averaged, a cheaper way to a calmer bound.
+        """
         self._require_initialized()
         self._check_images(images)
         if num_samples < 1:
@@ -70,11 +76,23 @@ class FlowModel(nn.Module):
             eps = eps.view(num_samples, *images.shape)
         log_probs = []
         for i in range(num_samples):
-            noise = self.dequantizer.draw(images, generator) if eps is None else eps[i]
-            u, log_q = self.dequantizer(images, noise)
-            log_probs.append(self._log_density(self._continuous(images, u)) - log_q)
+            noise = eps[i] if eps is not None else self.draw_noise(images, generator)
+            log_p, log_q = self.log_terms(images, noise)
+            if more_eps is not None:
+                others = [self.dequantizer(images, one)[1] for one in more_eps]
+                log_q = torch.stack([log_q, *others]).mean(dim=0)
+            log_probs.append(log_p - log_q)
+        return torch.logsumexp(torch.stack(log_probs), dim=0) - math.log(num_samples)
+
+    def draw_noise(self, images: Tensor, generator: Generator | None = None) -> Tensor:
+        """Fresh `eps` for images, in the model's type."""
+        return self.dequantizer.draw(images, generator).to(self.dtype)
+
+    def log_terms(self, images: Tensor, eps: Tensor) -> tuple[Tensor, Tensor]:
+        """For one draw of noise, `log p(image, u)` and `log q(u)`, nats `[B]`; a bound is p - q."""
+        u, log_q = self.dequantizer(images, eps)
         volume = self.num_dims * (self.n_bits - 1) * math.log(2)  # levels are 2^(1 - n_bits) apart
-        return torch.logsumexp(torch.stack(log_probs), dim=0) - math.log(num_samples) - volume
+        return self._log_density(self._continuous(images, u)) - volume, log_q
 
     def log_prob(
         self,
@@ -92,6 +110,8 @@ class FlowModel(nn.Module):
         """
         if eps is not None and isinstance(self.dequantizer, UniformDequantizer):
             _check_within("eps", eps, 0, 1)
+        elif eps is not None and not eps.isfinite().all():
+            raise ValueError("eps must be finite, got NaN or infinity")
         return self(images, num_samples, eps, generator)
 
     def bits_per_dim(
@@ -118,7 +138,9 @@ class FlowModel(nn.Module):
 
     def _continuous(self, images: Tensor, u: Tensor | float) -> Tensor:
         levels = quantize(images, self.n_bits).to(self.dtype)
-        return 2 * (levels + u) / 2**self.n_bits - 1
+        edge = 2 * (levels + 1) / 2**self.n_bits - 1
+        x = 2 * (levels + u) / 2**self.n_bits - 1
+        return torch.minimum(x, torch.nextafter(edge, -edge.new_ones(())))  # rounding may reach it
 
     # Pictures and latents
 
@@ -136,7 +158,7 @@ class FlowModel(nn.Module):
             raise ValueError(f"count must be at least 1, got {count}")
         if not 0 <= temperature < math.inf:
             raise ValueError(f"temperature must be a number >= 0, got {temperature}")
-        z = [torch.randn(self.shape, generator=generator) for _ in range(count)]
+        z = [torch.randn(self.shape, generator=generator, device="cpu") for _ in range(count)]
         return self.decode(temperature * torch.stack(z).to(self.device, self.dtype))
 
     @torch.no_grad()
@@ -163,7 +185,11 @@ class FlowModel(nn.Module):
 
     def latent_levels(self) -> Tensor:
         """Which level of the flow owns each latent: integers `[C, H, W]`."""
-        return cast(MultiScale, self.flow).latent_levels(self.shape)
+        if not isinstance(self.flow, MultiScale):
+            raise ValueError(
+                f"only a multi-scale flow has levels, not a {type(self.flow).__name__}"
+            )
+        return self.flow.latent_levels(self.shape)
 
     # Files
 
@@ -175,9 +201,12 @@ class FlowModel(nn.Module):
             )
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        config = {"format": FORMAT, "macow": version("macow"), "model": asdict(self.config)}
+        config = {"format": FORMAT, "macow": __version__, "model": asdict(self.config)}
         weights = {name: tensor.contiguous() for name, tensor in self.state_dict().items()}
-        save_file(weights, folder / "model.safetensors.part")
+        try:
+            save_file(weights, folder / "model.safetensors.part")
+        except SafetensorError as error:
+            raise OSError(f"{folder / 'model.safetensors'} cannot be written: {error}") from None
         (folder / "config.json.part").write_text(json.dumps(config, indent=2) + "\n")
         for name in ("model.safetensors", "config.json"):
             os.replace(folder / f"{name}.part", folder / name)
@@ -202,6 +231,8 @@ class FlowModel(nn.Module):
     @property
     def is_initialized(self) -> bool:
         """Whether the first batch has been seen, or weights were loaded."""
+        if not self._is_initialized:  # asking the buffer waits for the device: only until it is so
+            self._is_initialized = bool(self.initialized)
         return self._is_initialized
 
     @is_initialized.setter
@@ -217,8 +248,9 @@ class FlowModel(nn.Module):
             )
 
     def _check_images(self, images: Tensor) -> None:
-        if images.dtype != torch.uint8:
-            raise ValueError(f"images must be uint8 from 0 to 255, got {images.dtype}")
+        if not isinstance(images, Tensor) or images.dtype != torch.uint8:
+            found = images.dtype if isinstance(images, Tensor) else type(images).__name__
+            raise ValueError(f"images must be a uint8 tensor from 0 to 255, got {found}")
         self._check_shape("images", images)
 
     def _check_float(self, name: str, x: Tensor) -> None:

@@ -2,16 +2,15 @@
 
 import json
 import os
-import pickle
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from macow.config import FlowConfig, ModelConfig, VariationalConfig
+from macow.config import ModelConfig, from_dict
 from macow.model import FlowModel
 from macow.ops.masked_conv import Order, turn
 
@@ -70,26 +69,33 @@ def load_original(
     Neither file says how many bits or which image size the model was trained for.
     """
     model_config = read_original_config(config, n_bits=n_bits, size=size)
-    model = model_config.build()
+    with torch.random.fork_rng(devices=[]):
+        model = model_config.build()
     ours = model.state_dict()
     theirs = _read_weights(weights)
-    names = {
-        _our_name(name, model_config): name
-        for name in theirs
-        if not name.endswith(".weight_inv")  # derived, and inexact
-    }
+    names: dict[str, str] = {}
+    for their_name in theirs:
+        if their_name.endswith(".conv1x1.weight_inv"):
+            continue  # derived, and inexact
+        name = _our_name(their_name, model_config)
+        if name in names:
+            raise ValueError(f"{weights}: {names[name]} and {their_name} are the same weight")
+        names[name] = their_name
     if unknown := sorted(names[name] for name in names.keys() - ours.keys()):
         raise ValueError(f"{weights}: unknown keys for this configuration: {_some(unknown)}")
     if missing := sorted(ours.keys() - names.keys() - {"initialized"}):
         raise ValueError(f"{weights}: nothing for {_some(missing)}")
     state = {"initialized": torch.tensor(data=True)}
     for name, their_name in names.items():
-        state[name] = _converted(name, theirs[their_name])
-        if state[name].shape != ours[name].shape:
+        tensor = theirs[their_name]
+        if tensor.numel() != ours[name].numel() or not tensor.is_floating_point():
             raise ValueError(
-                f"{weights}: {their_name} has shape {list(theirs[their_name].shape)}, "
-                "which does not fit this configuration"
+                f"{weights}: {their_name} is {tensor.dtype} of shape {list(tensor.shape)}, "
+                f"which does not fit {name} {list(ours[name].shape)}"
             )
+        if not tensor.isfinite().all():
+            raise ValueError(f"{weights}: {their_name} has values that are not finite")
+        state[name] = _converted(name, tensor, ours[name].shape)
     model.load_state_dict(state)
     return model
 
@@ -100,70 +106,82 @@ def read_original_config(
     """Reads the authors' `config.json` as a model configuration."""
     try:
         config = json.loads(Path(path).read_text())
-        flow, dequant = config["flow"], config.get("dequant")
-        variational = None
-        if dequant is not None:
-            variational = VariationalConfig(
-                _flow_config(f"{path}: dequant", dequant), dequant.get("s_channels", 0)
-            )
-        return ModelConfig(
-            flow=_flow_config(f"{path}: flow", flow),
-            channels=flow["in_channels"],
-            size=size,
-            n_bits=n_bits,
-            variational=variational,
-        )
-    except (json.JSONDecodeError, UnicodeDecodeError, AttributeError, TypeError) as error:
-        raise ValueError(f"{path} is not the original code's configuration: {error}") from None
-    except KeyError as error:
-        raise ValueError(f"{path} is not the original code's configuration: no {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
+    if not isinstance(config, dict) or not isinstance(config.get("flow"), dict):
+        raise ValueError(f"{path} is not the original code's configuration: it has no flow")
+    flow, dequant = config["flow"], config.get("dequant")
+    ours: dict[str, Any] = {
+        "flow": _flow_config(f"{path}: flow", flow, inverse=True),
+        "channels": flow["in_channels"],
+        "size": size,
+        "n_bits": n_bits,
+    }
+    if dequant is not None:
+        ours["variational"] = {
+            "flow": _flow_config(f"{path}: dequant", dequant, inverse=False),
+            "cond_channels": dequant.get("s_channels", 0),
+        }
+        if dequant["in_channels"] != flow["in_channels"]:
+            raise ValueError(f"{path}: flow and dequant must have the same in_channels")
+    return from_dict(ModelConfig, ours, str(path))
 
 
-def _flow_config(where: str, theirs: Mapping[str, Any]) -> FlowConfig:
+def _flow_config(where: str, theirs: Any, *, inverse: bool) -> dict[str, Any]:
+    """Their keys in our names; `from_dict` looks at the values."""
+    if not isinstance(theirs, dict):
+        raise ValueError(f"{where} must be an object, got {theirs!r}")
     if theirs.get("coupling_type", "conv") != "conv":
         raise ValueError(
             f"{where}: coupling_type {theirs['coupling_type']!r} is not supported, only 'conv' is"
         )
     if unknown := sorted(theirs.keys() - _FLOW_KEYS - _ATTENTION_KEYS):
         raise ValueError(f"{where} has unknown keys: {', '.join(unknown)}")
-    if theirs["levels"] != len(theirs["num_steps"]):
-        raise ValueError(
-            f"{where}: levels is {theirs['levels']}, but num_steps has {len(theirs['num_steps'])}"
-        )
+    if theirs.get("inverse", inverse) is not inverse:
+        raise ValueError(f"{where}: inverse must be {str(inverse).lower()}")
     kind = theirs.get("type", "macow")
-    affine = theirs.get("scale", True)
-    steps = tuple(tuple(n) if isinstance(n, list) else (n,) for n in theirs["num_steps"])
-    if kind == "glow":
-        return FlowConfig(
-            kind="glow",
-            steps=steps,
-            factors=(2,) * (len(steps) - 1),
-            hidden=(512,) * len(steps),
-            bottom=False,
-            affine=affine,
-            affine_prior=affine,
-        )
-    if kind != "macow":
+    if kind not in ("macow", "glow"):
         raise ValueError(f"{where}: type must be 'macow' or 'glow', got {kind!r}")
-    kh, kw = theirs["kernel_size"]
-    return FlowConfig(
-        steps=steps,
-        factors=tuple(theirs["factors"]),
-        hidden=tuple(theirs["hidden_channels"]),
-        bottom=theirs.get("bottom", True),
-        kernel=(kh, kw),
-        affine=affine,
-        affine_prior=theirs.get("prior_scale", True),
-    )
+    needed = {"levels", "num_steps", "in_channels"}
+    if kind == "macow":
+        needed |= {"factors", "hidden_channels", "kernel_size"}
+    if missing := sorted(needed - theirs.keys()):
+        raise ValueError(f"{where} has no {', '.join(missing)}")
+    num_steps, affine = theirs["num_steps"], theirs.get("scale", True)
+    if not isinstance(num_steps, list) or theirs["levels"] != len(num_steps):
+        raise ValueError(f"{where}: levels is {theirs['levels']}, but num_steps is {num_steps}")
+    steps = [n if isinstance(n, list) else [n] for n in num_steps]
+    if kind == "glow":
+        return {
+            "kind": "glow",
+            "steps": steps,
+            "factors": [2] * (len(steps) - 1),
+            "hidden": [512] * len(steps),
+            "bottom": False,
+            "affine": affine,
+            "affine_prior": affine,
+        }
+    return {
+        "steps": steps,
+        "factors": theirs["factors"],
+        "hidden": theirs["hidden_channels"],
+        "bottom": theirs.get("bottom", True),
+        "kernel": theirs["kernel_size"],
+        "affine": affine,
+        "affine_prior": theirs.get("prior_scale", True),
+    }
 
 
 def _read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
-    try:
-        weights = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"{path} cannot be read safely as a state dict: {reason}") from None
-    if not isinstance(weights, dict) or not all(isinstance(t, Tensor) for t in weights.values()):
+    with open(path, "rb") as file:  # so that a file that cannot be opened says so itself
+        try:
+            weights = torch.load(file, map_location="cpu", weights_only=True)
+        except Exception:  # a damaged pickle raises anything
+            raise ValueError(f"{path} is not a checkpoint of plain tensors, or damaged") from None
+    if not isinstance(weights, dict) or not all(
+        isinstance(name, str) and isinstance(tensor, Tensor) and tensor.layout == torch.strided
+        for name, tensor in weights.items()
+    ):
         raise ValueError(f"{path} is not a state dict: it must map names to tensors")
     return weights
 
@@ -177,11 +195,12 @@ def _our_name(name: str, config: ModelConfig) -> str:
     return re.sub(r"\.blocks\.(\d+)\.", lambda m: f".level{int(m[1]) + first}.", name)
 
 
-def _converted(name: str, tensor: Tensor) -> Tensor:
+def _converted(name: str, tensor: Tensor, shape: torch.Size) -> Tensor:
     """Their tensor in our shape and orientation: our masked kernels always read downwards."""
-    if found := re.search(r"\.(up|right|left)\.read\.direction$", name):
-        return turn(tensor, cast(Order, found[1])).contiguous()
-    return tensor.flatten() if name.endswith((".gain", ".log_scale", ".shift")) else tensor
+    found = re.search(r"\.(up|right|left)\.read\.direction$", name)
+    if found and tensor.dim() == 4:
+        tensor = turn(tensor, cast(Order, found[1]))
+    return tensor.reshape(shape)
 
 
 def _some(names: list[str], most: int = 8) -> str:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -63,7 +64,7 @@ def test_import_original(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["sing"], "unknown verb 'sing'; there are presets"),
+        (["sing"], "unknown verb 'sing'; there are train"),
         (["presets", "--wings"], "unrecognized arguments: --wings"),
         (["presets", "--js"], "unrecognized arguments: --js"),
         (["import-original", "a", "b", "c"], "macow: a: No such file or directory"),
@@ -73,6 +74,8 @@ def test_import_original(tmp_path, capsys):
         (["bench", "inverse", "--preset", "cifar11"], "unknown preset 'cifar11'"),
         (["bench", "inverse", "--batch_size", "0"], "batch_size"),
         (["bench", "inverse", "--device", "abacus"], "abacus"),
+        (["bench", "inverse", "--device", "meta"], "only cpu and cuda"),
+        (["--version", "please"], "unknown verb '--version'"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_2(argv, message, capsys):
@@ -96,7 +99,8 @@ def test_bench_inverse(tmp_path, capsys):
 
 
 def test_a_closed_pipe_is_no_error():
-    done = subprocess.run(
-        f"{sys.executable} -m macow presets | head -n 1", shell=True, capture_output=True, text=True
-    )
+    line = f"{sys.executable} -m macow presets | true; exit ${{PIPESTATUS[0]}}"
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, env=buffered)
     assert done.stderr == ""
+    assert done.returncode == 0

@@ -10,7 +10,9 @@ import torch
 def machine(device: str) -> dict[str, str]:
     """The device, the versions and, in a checkout, the commit: columns of every result."""
     return {
-        "device": _cpu_name() if device == "cpu" else torch.cuda.get_device_name(device),
+        "device": _cpu_name()
+        if torch.device(device).type == "cpu"
+        else torch.cuda.get_device_name(device),
         "threads": str(torch.get_num_threads()),
         "torch": torch.__version__,
         "python": platform.python_version(),

@@ -12,7 +12,7 @@ from macow.bijections.base import Chain
 from macow.bijections.conv1x1 import Conv1x1
 from macow.bijections.coupling import Coupling
 from macow.bijections.masked_conv import MaskedConv
-from macow.bijections.multiscale import Factor, MultiScale, Squeezed
+from macow.bijections.multiscale import Factor, MultiScale, Squeezed, _Registered
 from macow.nets.conv_net import ConvNet
 from macow.nets.weight_norm import WeightNormConv2d
 from macow.ops.masked_conv import Order, turn_back
@@ -146,12 +146,14 @@ def plainly(layer: nn.Module) -> nn.Module:
     match layer:
         case MultiScale():
             return plainly(layer.tower)
+        case _Registered():
+            return plainly(layer.block)
         case Squeezed():
             return PlainSqueezed(plainly(layer.inner))
         case Factor():
             return PlainFactor(plainly(layer.block), layer.keep, plainly(layer.rest))
         case Chain():
-            return PlainSequence(*map(plainly, layer.children()))
+            return PlainSequence(*map(plainly, layer.parts))
         case ActNorm():
             return PlainActNorm(layer)
         case Conv1x1():

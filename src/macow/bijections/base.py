@@ -1,6 +1,7 @@
 """What every invertible map promises, and how maps are put in a row."""
 
 from abc import ABC, abstractmethod
+from typing import cast
 
 from torch import Tensor, nn
 
@@ -44,26 +45,29 @@ class Chain(Bijection):
         for name, part in parts.items():
             self.add_module(name, part)
 
+    @property
+    def parts(self) -> list[Bijection]:
+        """In order; one that stands twice is there twice."""
+        return [cast(Bijection, part) for part in self._modules.values()]
+
     def forward(self, x: Tensor, cond: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Applies the parts in order and sums their log-dets."""
         total = x.new_zeros(x.shape[0])
-        for part in self.children():
+        for part in self.parts:
             x, log_det = part(x, cond)
             total = total + log_det
         return x, total
 
     def inverse(self, y: Tensor, cond: Tensor | None = None) -> Tensor:
         """Undoes the parts, last one first."""
-        for part in reversed(self._modules.values()):
-            assert isinstance(part, Bijection)
+        for part in reversed(self.parts):
             y = part.inverse(y, cond)
         return y
 
     def forward_with_map(self, x: Tensor, cond: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """As `forward`, with the sum of the parts' maps."""
         total = x.new_zeros(x.shape[0], *x.shape[2:])
-        for part in self.children():
-            assert isinstance(part, Bijection)
+        for part in self.parts:
             x, log_det = part.forward_with_map(x, cond)
             total = total + log_det
         return x, total

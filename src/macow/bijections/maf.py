@@ -24,6 +24,8 @@ class MaskedAutoregressive(Bijection):
         reverse: bool = False,
     ) -> None:
         super().__init__()
+        if kernel[0] < 1 or kernel[1] < 3 or kernel[1] % 2 == 0:
+            raise ValueError(f"kernel must be (kh, kw) with kw odd and above 1, got {kernel}")
         self.kernel = kernel
         self.reverse = reverse
         self.net = AutoregressiveNet(channels, hidden_channels, 2, earlier_pixels(kernel))

@@ -1,7 +1,7 @@
 """The multi-scale architectures: squeezing, factoring out, and the two together (section 3.2)."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -99,10 +99,13 @@ class MultiScale(Bijection):
 
     def __init__(self, levels: Sequence[Sequence[Block]], *, bottom: bool) -> None:
         super().__init__()
-        self._levels = dict(enumerate(levels, start=0 if bottom else 1))
-        for number, blocks in self._levels.items():
-            named = {f"block{i}": block.steps for i, block in enumerate(blocks)}
-            self.add_module(f"level{number}", nn.ModuleDict(named))
+        self._levels: dict[int, list[Block]] = {}
+        for number, blocks in enumerate(levels, start=0 if bottom else 1):
+            named = nn.ModuleDict({f"block{i}": block.steps for i, block in enumerate(blocks)})
+            self.add_module(f"level{number}", named)
+            self._levels[number] = [
+                Block(_Registered(named, f"block{i}"), block.keep) for i, block in enumerate(blocks)
+            ]
         # In a tuple, so that torch does not register the same modules a second time.
         self._tower = (_tower(self._levels),)
 
@@ -145,8 +148,30 @@ def _tower(levels: Mapping[int, Sequence[Block]]) -> Bijection:
     return flow
 
 
+class _Registered(Bijection):
+    """Stands for a block in the recursion, so that replacing the registered module counts."""
+
+    def __init__(self, level: nn.ModuleDict, name: str) -> None:
+        super().__init__()
+        self._level, self._name = (level,), name
+
+    @property
+    def block(self) -> Bijection:
+        """The module itself."""
+        return cast(Bijection, self._level[0][self._name])
+
+    def forward(self, x: Tensor, cond: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        return self.block(x, cond)
+
+    def inverse(self, y: Tensor, cond: Tensor | None = None) -> Tensor:
+        return self.block.inverse(y, cond)
+
+    def forward_with_map(self, x: Tensor, cond: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        return self.block.forward_with_map(x, cond)
+
+
 class _Label(Bijection):
-    """Stands for a block when only the way of the channels is wanted: writes its level on them."""
+    """Stands for a block when only the way of the channels is wanted: writes its level there."""
 
     def __init__(self, level: int) -> None:
         super().__init__()

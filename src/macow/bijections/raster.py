@@ -33,6 +33,6 @@ def raster_inverse(
     x = causal_window(torch.zeros_like(y), kernel)
     for i in range(height):
         for j in range(width):
-            window = x[:, :, i : i + kh, j : j + kw]
+            window = x[:, :, i : i + kh, j : j + kw].clone()  # x goes on changing
             x[:, :, i + kh - 1, j + kw // 2] = solve(window, y[:, :, i, j])
     return x[:, :, kh - 1 :, kw // 2 : kw // 2 + width]

@@ -1,11 +1,17 @@
 """The command: finds the verb, lets it parse and run, turns mistakes into one line."""
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.metadata import version
+
+from macow._version import __version__
 
 VERBS = {
+    "train": "train a model on images",
+    "evaluate": "say how many bits images cost",
+    "sample": "draw new images",
+    "data": "look at a source of images, or pack it",
     "presets": "list the published configurations",
     "import-original": "convert a checkpoint of the authors' code",
     "bench": "run a measurement",
@@ -14,32 +20,36 @@ VERBS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs `macow VERB ...`; returns the exit code: 2 for a user's mistake, 130 for Ctrl-C."""
-    verb, *rest = list(sys.argv[1:] if argv is None else argv) or ["--help"]
-    if verb in ("-h", "--help"):
-        print(_help())
-        return 0
-    if verb == "--version":
-        print(f"macow {version('macow')}")
-        return 0
-    if verb not in VERBS:
-        return _fail(f"unknown verb {verb!r}; there are {', '.join(VERBS)}")
-    module = import_module(f"macow.cli.{verb.replace('-', '_')}")
     try:
-        module.run(rest)
+        _dispatch(list(sys.argv[1:] if argv is None else argv) or ["--help"])
+        sys.stdout.flush()
     except SystemExit as stop:  # --help printed and left
         return int(stop.code or 0)
     except KeyboardInterrupt:
-        print("macow: stopped", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output went away: nothing is wrong
-        return 0
+        return _fail("stopped", 130)
+    except BrokenPipeError:  # the reader of our output went away: nothing is wrong
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        named = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        return _fail(named)
-    except (ValueError, ArithmeticError) as error:
+        return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    except (ValueError, ArithmeticError, MemoryError) as error:
         return _fail(str(error))
+    except RuntimeError as error:
+        if "memory" not in str(error):
+            raise
+        return _fail("out of memory: try a smaller --batch_size")
     return 0
+
+
+def _dispatch(argv: list[str]) -> None:
+    verb, *rest = argv
+    if verb in ("-h", "--help"):
+        print(_help())
+    elif argv == ["--version"]:
+        print(f"macow {__version__}")
+    elif verb in VERBS:
+        import_module(f"macow.cli.{verb.replace('-', '_')}").run(rest)
+    else:
+        raise ValueError(f"unknown verb {verb!r}; there are {', '.join(VERBS)}")
 
 
 def _help() -> str:
@@ -52,7 +62,6 @@ def _help() -> str:
     )
 
 
-def _fail(message: str) -> int:
-    line = " ".join(message.split())
-    print(f"macow: {line}", file=sys.stderr)
-    return 2
+def _fail(message: str, code: int = 2) -> int:
+    print(f"macow: {' '.join(message.split())}", file=sys.stderr)
+    return code

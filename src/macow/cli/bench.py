@@ -6,31 +6,45 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from jsonargparse.typing import PositiveInt
+from jsonargparse import Namespace
 
-from macow.bench.inverse import measure
+from macow.bench import data, inverse
 from macow.bench.machine import machine
-from macow.cli.parsing import add_computing, parse, parser
+from macow.cli.parsing import add_computing, parse, parser, positive
+
+DESCRIPTION = """Measures, and writes the result as CSV where asked to. `inverse`: what the inverse
+of a preset costs beside its forward pass, and the forward pass beside the same layers in plain eager
+torch. `data`: what reading and augmenting images costs beside a training step (needs --data).
+All figures are medians of passes that take turns."""
 
 
 def run(argv: Sequence[str]) -> None:
-    """Runs a measurement, prints its table and writes it as CSV where asked to."""
-    arguments = parser(
-        "bench",
-        "Measures. `inverse`: what the inverse of a preset costs beside its forward pass, and the "
-        "forward pass beside the same layers in plain eager torch; medians of interleaved passes.",
-    )
-    arguments.add_argument("name", choices=["inverse"], help="which measurement")
+    """Runs a measurement, prints its table and writes it."""
+    arguments = parser("bench", DESCRIPTION)
+    arguments.add_argument("name", choices=["inverse", "data"], help="which measurement")
     arguments.add_argument("--preset", default="cifar10", help="of which configuration")
-    arguments.add_argument("--repeats", type=PositiveInt, default=7, help="passes of each kind")
+    arguments.add_argument("--data", help="source of images, for `data`")
+    arguments.add_argument("--repeats", type=positive, default=7, help="passes of each kind")
     arguments.add_argument("--out", default=None, type=str, help="CSV file to write")
     add_computing(arguments, batch_size=16)
     options = parse(arguments, argv)
-    cost = measure(
+    rows = _inverse(options) if options.name == "inverse" else _data(options)
+    where = machine(options.device)
+    if not options.quiet:
+        print(f"{options.preset}, batch {options.batch_size}, {where['device']}")
+    for cells in [list(rows[0]), *(list(row.values()) for row in rows)]:
+        print("  ".join(f"{cell:>16}" for cell in cells))
+    if options.out:
+        setting = {"preset": options.preset, "batch_size": options.batch_size}
+        command = {"command": f"macow bench {shlex.join(argv)}"}
+        _write(Path(options.out), [{**row, **setting, **where, **command} for row in rows])
+
+
+def _inverse(options: Namespace) -> list[dict[str, str]]:
+    cost = inverse.measure(
         options.preset, options.batch_size, options.repeats, options.device, options.seed
     )
-    where = machine(options.device)
-    rows = [
+    return [
         {
             "pass": timing.name,
             "wall_s": f"{timing.wall:.4f}",
@@ -41,23 +55,26 @@ def run(argv: Sequence[str]) -> None:
         }
         for timing in (cost.forward, cost.plain, cost.inverse)
     ]
-    if not options.quiet:
-        threads = f"{where['threads']} threads" if options.device == "cpu" else "one GPU"
-        print(f"{options.preset}, batch {options.batch_size}, {where['device']}, {threads}")
-    for cells in [list(rows[0]), *(list(row.values()) for row in rows)]:
-        print("  ".join(f"{cell:>16}" for cell in cells))
-    if options.out:
-        command = "macow bench " + shlex.join(argv)
-        context = {
-            "preset": options.preset,
-            "batch_size": options.batch_size,
-            **where,
-            "command": command,
-        }
-        _write(Path(options.out), [{**row, **context} for row in rows])
 
 
-def _write(path: Path, rows: list[dict[str, object]]) -> None:
+def _data(options: Namespace) -> list[dict[str, str]]:
+    if not options.data:
+        raise ValueError("bench data: --data is missing, as in --data cifar10:PATH")
+    cost = data.measure(
+        options.data,
+        options.preset,
+        options.batch_size,
+        options.repeats,
+        options.device,
+        options.seed,
+    )
+    share = f"{100 * cost.batch / cost.update:.3f}"
+    return [
+        {"batch_s": f"{cost.batch:.5f}", "update_s": f"{cost.update:.4f}", "share_percent": share}
+    ]
+
+
+def _write(path: Path, rows: list[dict[str, str]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, rows[0])

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import torch
 from jsonargparse import ArgumentParser, Namespace
-from jsonargparse.typing import PositiveInt
 
 
 def parser(verb: str, description: str) -> ArgumentParser:
@@ -28,16 +27,24 @@ def add_computing(arguments: ArgumentParser, batch_size: int) -> None:
     default = "cuda" if torch.cuda.is_available() else "cpu"
     arguments.add_argument("--device", type=device, default=default, help="where to compute")
     arguments.add_argument(
-        "--batch_size", type=PositiveInt, default=batch_size, help="images at a time"
+        "--batch_size", type=positive, default=batch_size, help="images at a time"
     )
     arguments.add_argument("--seed", type=int, default=0, help="of all randomness")
     arguments.add_argument("--quiet", action="store_true", help="print results only")
 
 
+def positive(text: str) -> int:
+    """Reads a whole number above 0."""
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"must be a whole number above 0, got {text!r}")
+    return int(text)
+
+
 def device(text: str) -> str:
     """Checks that torch knows the device and that it is there."""
     try:
-        torch.empty(0, device=text)
+        if torch.empty(0, device=text).device.type not in ("cpu", "cuda"):
+            raise RuntimeError("only cpu and cuda devices compute here")
     except (RuntimeError, AssertionError) as error:
         raise ArgumentTypeError(f"{text!r}: {str(error).splitlines()[0]}") from None
     return text
@@ -46,6 +53,6 @@ def device(text: str) -> str:
 def size(text: str) -> tuple[int, int]:
     """Reads `32,32` (height, width) or `32`."""
     sides = text.split(",")
-    if len(sides) not in (1, 2) or not all(side.strip().isdigit() for side in sides):
+    if len(sides) not in (1, 2) or not all(side.strip().isdecimal() for side in sides):
         raise ValueError(f"size must be HEIGHT,WIDTH, got {text!r}")
     return int(sides[0]), int(sides[-1])

@@ -2,8 +2,9 @@
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
+from macow.nets.precision import ConditioningNet
 from macow.nets.weight_norm import WeightNormConv2d
 
 
@@ -27,7 +28,7 @@ class _MaskedConv2d(WeightNormConv2d):
         return super().weight() * self.mask
 
 
-class AutoregressiveNet(nn.Module):
+class AutoregressiveNet(ConditioningNet):
     """Masked `kh x kw`, ELU, masked 1x1, ELU, masked 1x1 on the windows that end in each pixel.
 
     Output d of a pixel sees all channels of the earlier pixels in its window and the channels
@@ -48,6 +49,6 @@ class AutoregressiveNet(nn.Module):
         self.middle = _MaskedConv2d(middle)
         self.last = _MaskedConv2d(last, zero=True)
 
-    def forward(self, windows: Tensor) -> Tensor:
+    def compute(self, x: Tensor) -> Tensor:
         """`[B, C, H + kh - 1, W + kw - 1] -> [B, num_outputs * C, H, W]`."""
-        return self.last(F.elu(self.middle(F.elu(self.first(windows)))))
+        return self.last(F.elu(self.middle(F.elu(self.first(x)))))

@@ -1,12 +1,13 @@
 """The network of a coupling layer."""
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
+from macow.nets.precision import ConditioningNet
 from macow.nets.weight_norm import WeightNormConv2d
 
 
-class ConvNet(nn.Module):
+class ConvNet(ConditioningNet):
     """3x3, ELU, 1x1, ELU, 3x3, weight-normalised; starts by giving 0 (paper, section 4)."""
 
     def __init__(self, in_channels: int, hidden_channels: int, out_channels: int) -> None:
@@ -15,6 +16,6 @@ class ConvNet(nn.Module):
         self.middle = WeightNormConv2d(hidden_channels, hidden_channels, 1)
         self.last = WeightNormConv2d(hidden_channels, out_channels, 3, zero=True)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def compute(self, x: Tensor) -> Tensor:
         """`[B, in, H, W] -> [B, out, H, W]`."""
         return self.last(F.elu(self.middle(F.elu(self.first(x)))))

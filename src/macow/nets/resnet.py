@@ -3,6 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from macow.nets.precision import ConditioningNet
 from macow.nets.weight_norm import WeightNormConv2d, WeightNormUpsample2d
 
 
@@ -23,7 +24,7 @@ class ResidualBlock(nn.Module):
         return F.elu(skip + self.second(F.elu(self.first(x))))
 
 
-class ResidualNet(nn.Module):
+class ResidualNet(ConditioningNet):
     """Residual blocks at one width, then a 1x1 that starts by giving 0 (RealNVP, section 4.1)."""
 
     def __init__(
@@ -34,12 +35,12 @@ class ResidualNet(nn.Module):
         self.blocks = nn.Sequential(*map(ResidualBlock, widths[:-1], widths[1:]))
         self.last = WeightNormConv2d(hidden_channels, out_channels, 1, zero=True)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def compute(self, x: Tensor) -> Tensor:
         """`[B, in, H, W] -> [B, out, H, W]`."""
         return self.last(self.blocks(x))
 
 
-class Encoder(nn.Module):
+class Encoder(ConditioningNet):
     """What the variational dequantizer knows of an image: an hourglass of residual blocks.
 
     One scale per level of the dequantizer's flow; `bottom` says whether its first level is
@@ -74,7 +75,7 @@ class Encoder(nn.Module):
         )
         self.last = WeightNormConv2d(widths[0], out_channels, 1)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def compute(self, x: Tensor) -> Tensor:
         """`[B, in, H, W] -> [B, out, H, W]`."""
         x = self.enter(x)
         for layer in (*self.down, *self.up):

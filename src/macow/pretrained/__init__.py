@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+from torch import Tensor
 
 from macow.config import ModelConfig, from_dict
 from macow.model import FORMAT, FlowModel
@@ -29,8 +30,13 @@ def load(name: str | os.PathLike[str], device: str | torch.device | None = None)
     if not shipped and not folder.is_dir():
         known = f"; shipped models are {', '.join(shipped_names())}" if shipped_names() else ""
         raise ValueError(f"{name}: no such folder{known}")
-    model = _read_config(folder / "config.json").build()
-    _read_weights(model, folder / "model.safetensors")
+    config = _read_config(folder / "config.json")
+    weights = _read_weights(folder / "model.safetensors")
+    _check_weights(config, weights, folder / "model.safetensors")
+    with torch.random.fork_rng(devices=[]):  # fresh weights are drawn only to be replaced
+        model = config.build()
+    model.to(next(t.dtype for t in weights.values() if t.is_floating_point()))
+    model.load_state_dict(weights)
     return model.to(device)
 
 
@@ -39,26 +45,42 @@ def _read_config(path: Path) -> ModelConfig:
         config = json.loads(path.read_text())
     except FileNotFoundError:
         raise ValueError(f"{path.parent} is not a model folder: it has no {path.name}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from None
-    if not isinstance(config, dict) or not isinstance(config.get("format"), int):
+    found = config.get("format") if isinstance(config, dict) else None
+    if type(found) is not int or found < 1:
         raise ValueError(f"{path} is not a model's configuration: it has no format number")
-    if config["format"] > FORMAT:
+    if found > FORMAT:
         raise ValueError(
-            f"{path} has format {config['format']}, this version reads up to {FORMAT}: update macow"
+            f"{path} has format {found}, this version reads up to {FORMAT}: update macow"
         )
+    if unknown := sorted(config.keys() - {"format", "macow", "model"}):
+        raise ValueError(f"{path} has unknown keys: {', '.join(unknown)}")
     return from_dict(ModelConfig, config.get("model"), f"{path}: model")
 
 
-def _read_weights(model: FlowModel, path: Path) -> None:
+def _read_weights(path: Path) -> dict[str, Tensor]:
+    if not path.is_file():
+        raise ValueError(f"{path.parent} is not a model folder: it has no {path.name}")
     try:
-        weights = load_file(path)
-    except FileNotFoundError:
-        raise ValueError(f"{path.parent} is not a model folder: it has no {path.name}") from None
+        return load_file(path)
     except SafetensorError as error:
         raise ValueError(f"{path} is damaged: {error}") from None
-    try:
-        model.load_state_dict(weights)
-    except RuntimeError as error:
-        reasons = str(error).splitlines()
-        raise ValueError(f"{path} does not fit its config.json: {reasons[1].strip()}") from None
+
+
+def _check_weights(config: ModelConfig, weights: dict[str, Tensor], path: Path) -> None:
+    """Compares names, shapes and types before anything of the configured size is made."""
+    with torch.device("meta"):
+        wanted = config.build().state_dict()
+    for name in sorted(wanted.keys() | weights.keys()):
+        if name not in weights or name not in wanted:
+            lacks = "has no" if name in wanted else "has an unknown"
+            raise ValueError(f"{path} does not fit its config.json: it {lacks} {name}")
+        found = weights[name]
+        if found.shape != wanted[name].shape:
+            raise ValueError(
+                f"{path} does not fit its config.json: {name} is {list(found.shape)}, "
+                f"not {list(wanted[name].shape)}"
+            )
+        if found.is_floating_point() != wanted[name].is_floating_point():
+            raise ValueError(f"{path} does not fit its config.json: {name} is {found.dtype}")

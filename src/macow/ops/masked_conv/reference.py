@@ -89,10 +89,9 @@ def inverse(
     x = y.new_zeros(kh + height, batch, width + 2 * margin, channels)
     row, image, column, _ = x.stride()
     for i in range(height):
-        window = x[i:].as_strided(
-            (batch, width, kh, kw * channels), (image, column, row, 1), i * row
-        )
-        h = F.elu(torch.addmm(biases[i], window.reshape(batch * width, -1), kernel))
+        window = x.as_strided((batch, width, kh, kw * channels), (image, column, row, 1), i * row)
+        window = window.clone(memory_format=torch.contiguous_format)  # x goes on changing
+        h = F.elu(torch.addmm(biases[i], window.view(batch * width, -1), kernel))
         raw = torch.addmm(weights.mix_bias, h, mix).view(batch, width, -1)
         shift, log_scale = affine_parameters(raw, affine=weights.affine, dim=-1)
         x[kh + i, :, margin : margin + width] = affine_inverse(y[i], shift, log_scale)

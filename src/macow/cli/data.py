@@ -1,0 +1,57 @@
+"""`macow data`: look at a source of images, or pack it for fast training."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+from tqdm import tqdm
+
+from macow import data
+from macow.cli.parsing import parse, parser, size
+
+DESCRIPTION = """Looks at a source of images, or packs it: `info SOURCE` counts its images and names
+what cannot be used; `pack SOURCE DIR --size 64,64` writes train.npy and test.npy, which packed:DIR
+maps into memory. Sources: """ + "; ".join(what for _, what in data.SOURCES.values())
+CHUNK = 256
+
+
+def run(argv: Sequence[str]) -> None:
+    """Runs `info` or `pack`."""
+    arguments = parser("data", DESCRIPTION)
+    arguments.add_argument("action", choices=["info", "pack"], help="what to do")
+    arguments.add_argument("source", help="digits, cifar10:PATH, folder:PATH, ...")
+    arguments.add_argument("out", nargs="?", help="the folder to pack into")
+    arguments.add_argument("--size", help="HEIGHT,WIDTH to fit images to; default: as they are")
+    arguments.add_argument("--channels", type=int, choices=[1, 3], default=3, help="grey or colour")
+    options = parse(arguments, argv)
+    shape = (options.channels, *size(options.size)) if options.size else None
+    if options.action == "pack" and not options.out:
+        raise ValueError("data pack: which folder? macow data pack SOURCE DIR --size 64,64")
+    for split in get_args(data.Split):
+        images = data.load(options.source, split, shape)
+        for line in images.problems:
+            print(f"left out {line}")
+        dims = "x".join(map(str, images.shape))
+        left_out = f", {len(images.problems)} left out" if images.problems else ""
+        print(f"{split}: {len(images):,} images of {dims}{left_out}")
+        if options.action == "pack":
+            _pack(images, Path(options.out), split)
+
+
+def _pack(images: data.Images, folder: Path, split: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary, target = folder / f".{split}.npy", folder / f"{split}.npy"
+    array = np.lib.format.open_memmap(
+        temporary, mode="w+", dtype=np.uint8, shape=(len(images), *images.shape)
+    )
+    for start in tqdm(range(0, len(images), CHUNK), desc=f"packing {split}", disable=None):
+        chosen = np.arange(start, min(start + CHUNK, len(images)))
+        array[chosen] = images.take(chosen)
+    array.flush()
+    del array
+    os.replace(temporary, target)
+    if images.labels is not None:
+        np.save(folder / f"{split}_labels.npy", images.labels)
+    print(f"written to {target}")

@@ -1,0 +1,124 @@
+"""`macow train`: a configuration, a source of images, a folder to fill."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonargparse import ArgumentParser, set_parsing_settings
+
+from macow.cli.parsing import device, parse, parser
+from macow.config import ModelConfig, RunConfig, TrainConfig, from_dict
+from macow.model import FlowModel
+from macow.presets import preset
+from macow.pretrained import load
+from macow.train import fit
+
+DESCRIPTION = """Trains a model on the train split of a source of images, validates it on the test
+split and fills a run folder: report.html to look at, metrics.jsonl, samples, checkpoints, and the
+best model, which every other verb and macow.load read. The same command again goes on where it
+stopped. The configuration is a preset, changed by a --config file, changed by the options below.
+Example: macow train --preset digits --data digits --run runs/digits --train.steps 300"""
+
+
+def run(argv: Sequence[str]) -> None:
+    """Parses the configuration and trains."""
+    rest = list(argv)
+    chosen, file, start_name = (_take(rest, name) for name in ("--preset", "--config", "--from"))
+    start = load(start_name, "cpu") if start_name else None
+    document = _document(chosen, file, start)
+    arguments = _parser(document)
+    options = arguments.instantiate(parse(arguments, rest))
+    if options.model is None:
+        raise ValueError("train: which model? Give --preset, --config or --from")
+    for needed, example in (("data", "--data digits"), ("run", "--run runs/digits")):
+        if not options[needed]:
+            raise ValueError(f"train: --{needed} is missing, as in {example}")
+    fit(
+        RunConfig(options.model, options.train, options.temperature),
+        options.data,
+        options.run,
+        seed=options.seed,
+        device=options.device,
+        start=start,
+        quiet=options.quiet,
+    )
+    if not options.quiet:
+        print(f"done: look at {Path(options.run) / 'report.html'}", file=sys.stderr)
+
+
+def _take(argv: list[str], option: str) -> str | None:
+    """Takes an option that decides the others' defaults out of the line, wherever it stands."""
+    for i, word in enumerate(argv):
+        if word.startswith(f"{option}="):
+            del argv[i]
+            return word.partition("=")[2]
+        if word == option:
+            if i + 1 == len(argv):
+                raise ValueError(f"train: {option} needs a value")
+            del argv[i]
+            return argv.pop(i)
+    return None
+
+
+def _document(chosen: str | None, file: str | None, start: FlowModel | None) -> dict[str, Any]:
+    """The defaults: a preset, or the model to start from, changed by a file."""
+    document: dict[str, Any] = {}
+    if chosen:
+        document = asdict(preset(chosen))
+    elif start is not None and start.config is not None:
+        document = {"model": asdict(start.config)}
+    if file:
+        document = _merged(document, _read(Path(file)))
+    return document
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        document = yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not YAML: {error}") from None
+    if not isinstance(document, dict):
+        raise ValueError(f"{path} must hold model, train or temperature")
+    return document
+
+
+def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in changes.items():
+        both = isinstance(value, dict) and isinstance(base.get(key), dict)
+        merged[key] = _merged(base[key], value) if both else value
+    return merged
+
+
+def _parser(document: dict[str, Any]) -> ArgumentParser:
+    set_parsing_settings(docstring_parse_attribute_docstrings=True)
+    data, seed = document.pop("data", None), document.pop("seed", 0)
+    has_model = "model" in document
+    config = from_dict(RunConfig, document) if has_model else None
+    if config is None and (unknown := sorted(document.keys() - {"train", "temperature"})):
+        raise ValueError(f"config has unknown keys: {', '.join(unknown)}")
+    train = config.train if config else from_dict(TrainConfig, document.get("train", {}))
+    arguments = parser("train", DESCRIPTION)
+    arguments.add_argument("--preset", help="a published configuration; macow presets lists them")
+    arguments.add_argument("--config", help="a YAML file with model, train, temperature")
+    arguments.add_argument("--from", dest="start", help="a model whose weights to start from")
+    arguments.add_argument("--data", default=data, help="digits, cifar10:PATH, folder:PATH, ...")
+    arguments.add_argument("--run", help="the folder to fill, or to go on in")
+    arguments.add_argument("--seed", type=int, default=seed, help="of all randomness")
+    arguments.add_argument("--device", type=device, help="where to compute; default: GPU if there")
+    arguments.add_argument("--quiet", action="store_true", help="print mistakes only")
+    arguments.add_argument(
+        "--temperature",
+        type=float,
+        default=config.temperature if config else 1.0,
+        help="what its samples are best shown at",
+    )
+    arguments.add_argument("--train", type=TrainConfig, default=train, help="training")
+    if config:
+        arguments.add_argument("--model", type=ModelConfig, default=config.model, help="model")
+    else:
+        arguments.add_argument("--model", type=ModelConfig | None, default=None, help="model")
+    return arguments

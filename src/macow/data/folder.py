@@ -1,0 +1,72 @@
+"""`folder:PATH`: any folder of images, and what other layouts of image files share with it."""
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from PIL import Image
+from tqdm import tqdm
+
+from macow.data.images import UNREADABLE, DecodedImages, Shape, Split
+
+SPLIT_FOLDERS: dict[Split, tuple[str, ...]] = {
+    "train": ("train", "training"),
+    "test": ("test", "val", "valid", "validation"),
+}
+
+
+def folder(path: Path, split: Split, shape: Shape) -> DecodedImages:
+    """Its sub-folders `train` and `test` if it has both, else a tenth of it by the files' hashes.
+
+    The hash is of a file's content: renaming moves nothing between the splits, and copies of one
+    image stay together.
+    """
+    if not path.is_dir():
+        raise ValueError(f"{path}: no such folder")
+    inside = {
+        name: next((path / s for s in SPLIT_FOLDERS[name] if (path / s).is_dir()), None)
+        for name in SPLIT_FOLDERS
+    }
+    chosen = inside[split]
+    if chosen is not None and all(inside.values()):
+        return image_files(files_below(chosen), shape, chosen)
+    images = image_files(files_below(path), shape, path)
+    digests = {item: _digest(item) for item in images.items}
+    test = {item for item, digest in digests.items() if digest % 10 == 0}
+    if len(digests) < 2:
+        raise ValueError(f"{path}: {len(digests)} image is too few to train and to test")
+    if not test or len(test) == len(digests):
+        test = {min(digests, key=lambda item: digests[item])}
+    images.items = [item for item in images.items if (item in test) == (split == "test")]
+    return images
+
+
+def files_below(path: Path) -> list[Path]:
+    """Every file in a folder and its sub-folders, sorted."""
+    return sorted(file for file in path.rglob("*") if file.is_file())
+
+
+def image_files(paths: Iterable[Path], shape: Shape, where: Path) -> DecodedImages:
+    """The files that hold an image large enough; the others are named among the problems."""
+    good, problems = [], []
+    for path in tqdm(list(paths), desc=f"looking at {where}", unit=" files", disable=None):
+        try:
+            with Image.open(path) as image:
+                width, height = image.size
+                if image.getexif().get(0x0112, 1) >= 5:  # lies on its side
+                    width, height = height, width
+            if width < shape[2] or height < shape[1]:
+                raise ValueError(f"{width}x{height} is smaller than {shape[2]}x{shape[1]}")
+            good.append(path)
+        except UNREADABLE as error:
+            reason = "not an image" if "cannot identify" in str(error) else error
+            problems.append(f"{path}: {reason}")
+    if not good:
+        found = f"; {problems[0]}" if problems else ""
+        raise ValueError(f"{where}: no usable image among {len(problems)} files{found}")
+    return DecodedImages(good, Image.open, shape, problems)
+
+
+def _digest(path: Path) -> int:
+    with path.open("rb") as file:
+        return int.from_bytes(hashlib.file_digest(file, "sha256").digest()[:8], "big")

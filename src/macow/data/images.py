@@ -1,0 +1,137 @@
+"""Sets of images, however they are stored: `len(images)` and `images.take(indices)`."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from PIL import Image, ImageOps
+from tqdm import tqdm
+
+Shape = tuple[int, int, int]
+Split = Literal["train", "test"]
+
+UNREADABLE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)
+"""What decoding a broken image raises."""
+
+
+class Images(ABC):
+    """Images of one shape, uint8."""
+
+    shape: Shape
+    labels: np.ndarray | None = None
+    problems: tuple[str, ...] = ()
+    """What was found but could not be used, and why: one line a file."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many there are."""
+
+    @abstractmethod
+    def take(self, indices: np.ndarray) -> np.ndarray:
+        """Those images: uint8 `[n, C, H, W]`."""
+
+
+class ArrayImages(Images):
+    """Images in memory, or memory-mapped: uint8 `[N, C, H, W]`."""
+
+    def __init__(self, array: np.ndarray, labels: np.ndarray | None = None) -> None:
+        if array.dtype != np.uint8 or array.ndim != 4:
+            found = f"{array.dtype} of shape {list(array.shape)}"
+            raise ValueError(f"images must be uint8 [N, C, H, W], got {found}")
+        self.array = array
+        self.labels = labels
+        self.shape = (array.shape[1], array.shape[2], array.shape[3])
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def take(self, indices: np.ndarray) -> np.ndarray:
+        """By fancy indexing: a copy."""
+        return self.array[indices]
+
+
+class DecodedImages(Images):
+    """Images decoded and fitted as they are taken; `read(item)` opens one."""
+
+    def __init__(
+        self,
+        items: Sequence[Any],
+        read: Callable[[Any], Image.Image],
+        shape: Shape,
+        problems: Sequence[str] = (),
+    ) -> None:
+        self.items = items
+        self.read = read
+        self.shape = shape
+        self.problems = tuple(problems)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def take(self, indices: np.ndarray) -> np.ndarray:
+        """Decodes one after the other."""
+        return np.stack([self.one(int(index)) for index in indices])
+
+    def one(self, index: int) -> np.ndarray:
+        """One image `[C, H, W]`; a mistake names the item."""
+        item = self.items[index]
+        try:
+            with self.read(item) as image:
+                return fit(image, self.shape)
+        except UNREADABLE as error:
+            raise ValueError(f"{item}: {error}") from None
+
+
+def fit(image: Image.Image, shape: Shape) -> np.ndarray:
+    """Any image as uint8 `[C, H, W]`: turned upright, centre-cropped, resized, converted."""
+    channels, height, width = shape
+    image = ImageOps.exif_transpose(image)
+    if image.width < width or image.height < height:
+        raise ValueError(f"{image.width}x{image.height} is smaller than {width}x{height}")
+    if image.mode.startswith("I"):  # 16 bits
+        image = Image.fromarray((np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8))
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    image = image.convert("L" if channels == 1 else "RGB")
+    scale = min(image.width / width, image.height / height)
+    left = (image.width - scale * width) / 2
+    top = (image.height - scale * height) / 2
+    box = (left, top, left + scale * width, top + scale * height)
+    image = image.resize((width, height), Image.Resampling.LANCZOS, box=box)
+    array = np.asarray(image)
+    return array[None] if channels == 1 else array.transpose(2, 0, 1)
+
+
+def fitted(images: ArrayImages, shape: Shape) -> Images:
+    """The same images in another shape, fitted as they are taken."""
+    if images.shape == shape:
+        return images
+
+    def read(index: int) -> Image.Image:
+        planes = images.array[index].transpose(1, 2, 0)
+        return Image.fromarray(planes[:, :, 0] if planes.shape[2] == 1 else planes)
+
+    other = DecodedImages(range(len(images)), read, shape)
+    other.labels = images.labels
+    return other
+
+
+def in_memory(images: Images, description: str) -> ArrayImages:
+    """Decodes all images once; what cannot be decoded is left out and named among the problems."""
+    if isinstance(images, ArrayImages):
+        return images
+    array = np.empty((len(images), *images.shape), dtype=np.uint8)
+    problems = list(images.problems)
+    good: list[int] = []
+    for index in tqdm(range(len(images)), desc=description, unit=" images", disable=None):
+        try:
+            array[len(good)] = images.take(np.array([index]))[0]
+            good.append(index)
+        except ValueError as error:
+            problems.append(str(error))
+    labels = None if images.labels is None else images.labels[good]
+    decoded = ArrayImages(array[: len(good)], labels)
+    decoded.problems = tuple(problems)
+    return decoded

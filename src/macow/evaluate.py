@@ -1,0 +1,77 @@
+"""How many bits a set of images costs."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from macow.data.images import Images
+from macow.model import FlowModel
+from macow.seeds import generator_for
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Means over the images, in bits per dimension, each with the standard error of the mean."""
+
+    images: int
+    num_samples: int
+    bits_per_dim: float
+    """The bound, averaged over the draws of the noise (Monte Carlo)."""
+    bits_per_dim_error: float
+    importance_weighted: float
+    """The tighter bound of all draws of an image together; equal to the other for one draw."""
+    importance_weighted_error: float
+    noise_entropy: float
+    """`-log q`: what the dequantizer's noise gives back; 0 if it is uniform."""
+
+
+@torch.no_grad()
+def evaluate(
+    model: FlowModel,
+    images: Images,
+    *,
+    num_samples: int = 1,
+    batch_size: int = 64,
+    seed: int = 0,
+    limit: int = 0,
+    progress: bool = False,
+) -> Evaluation:
+    """Scores images, `num_samples` draws of noise each; noise is of (seed, image, draw)."""
+    count = min(len(images), limit or len(images))
+    bounds, log_qs = [], []
+    bar = tqdm(total=count, desc="evaluating", unit=" images", disable=None if progress else True)
+    for start in range(0, count, batch_size):
+        indices = np.arange(start, min(start + batch_size, count))
+        batch = torch.from_numpy(images.take(indices)).to(model.device)
+        draws = [
+            model.log_terms(batch, _noise(model, batch, seed, indices, k))
+            for k in range(num_samples)
+        ]
+        bounds.append(torch.stack([log_p - log_q for log_p, log_q in draws]).cpu().double())
+        log_qs.append(torch.stack([log_q for _, log_q in draws]).cpu().double())
+        bar.update(len(indices))
+    bar.close()
+    per_dim = model.num_dims * math.log(2)
+    bound, log_q = torch.cat(bounds, dim=1), torch.cat(log_qs, dim=1)
+    weighted = torch.logsumexp(bound, dim=0) - math.log(num_samples)
+    mean, error = _mean_and_error(-bound.mean(dim=0) / per_dim)
+    weighted_mean, weighted_error = _mean_and_error(-weighted / per_dim)
+    entropy = -log_q.mean().item() / per_dim
+    return Evaluation(count, num_samples, mean, error, weighted_mean, weighted_error, entropy + 0.0)
+
+
+def _noise(model: FlowModel, batch: Tensor, seed: int, indices: np.ndarray, draw: int) -> Tensor:
+    noise = [
+        model.draw_noise(image[None], generator_for(seed, "evaluate", int(i), draw))
+        for i, image in zip(indices, batch, strict=True)
+    ]
+    return torch.cat(noise)
+
+
+def _mean_and_error(values: Tensor) -> tuple[float, float]:
+    error = values.std().item() / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return values.mean().item(), error

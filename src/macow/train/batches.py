@@ -1,0 +1,97 @@
+"""Which images an update sees, and how they are varied: functions of (seed, step) alone."""
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from macow.data import IN_MEMORY
+from macow.data.images import ArrayImages, Images
+from macow.seeds import generator_for, seed_for
+
+REACH = 4
+"""How many pixels augmentation shifts an image at most."""
+
+
+def batch_indices(count: int, batch_size: int, seed: int, step: int) -> np.ndarray:
+    """The images of an update: epochs in a row, each in an order of its own, cut into batches."""
+    positions = np.arange(step * batch_size, (step + 1) * batch_size)
+    epochs = positions // count
+    parts = [_order(count, seed, int(e))[positions[epochs == e] % count] for e in np.unique(epochs)]
+    return np.concatenate(parts)
+
+
+@lru_cache(maxsize=2)
+def _order(count: int, seed: int, epoch: int) -> np.ndarray:
+    return np.random.default_rng(seed_for(seed, "order", epoch)).permutation(count)
+
+
+def augment(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Mirrors half of the images and moves all by up to 4 pixels, reflecting at the border."""
+    batch, _, height, width = images.shape
+    device = images.device
+    moves = torch.randint(-REACH, REACH + 1, (2, batch, 1), generator=generator).to(device)
+    mirrored = torch.randint(0, 2, (batch, 1), generator=generator).bool().to(device)
+    rows = _reflect(torch.arange(height, device=device) + moves[0], height)
+    columns = _reflect(torch.arange(width, device=device) + moves[1], width)
+    columns = torch.where(mirrored, columns.flip(1), columns)
+    which = torch.arange(batch, device=device)[:, None, None]
+    moved = images.permute(0, 2, 3, 1)[which, rows[:, :, None], columns[:, None, :]]
+    return moved.permute(0, 3, 1, 2)
+
+
+def _reflect(positions: Tensor, size: int) -> Tensor:
+    return (size - 1) - ((size - 1) - positions.abs()).abs()
+
+
+class Batches:
+    """The batches of a run: from the device's memory if they fit, else read ahead by threads."""
+
+    def __init__(
+        self,
+        images: Images,
+        batch_size: int,
+        *,
+        seed: int,
+        device: torch.device,
+        augmented: bool,
+        ahead: int = 4,
+    ) -> None:
+        self.images = images
+        self.batch_size = batch_size
+        self.seed = seed
+        self.device = device
+        self.augmented = augmented
+        self.ahead = ahead
+        self.resident: Tensor | None = None
+        self.reading: dict[int, Future[Tensor]] = {}
+        self.readers = ThreadPoolExecutor(ahead, thread_name_prefix="macow-reader")
+        if isinstance(images, ArrayImages) and images.array.nbytes <= IN_MEMORY:
+            self.resident = torch.from_numpy(np.ascontiguousarray(images.array)).to(device)
+
+    def at(self, step: int) -> Tensor:
+        """The images of an update, uint8 `[B, C, H, W]` on the device."""
+        if self.resident is not None:
+            indices = torch.from_numpy(self._indices(step)).to(self.device)
+            batch = self.resident[indices]
+        else:
+            for later in range(step, step + self.ahead):
+                if later not in self.reading:
+                    self.reading[later] = self.readers.submit(self._read, later)
+            batch = self.reading.pop(step).result().to(self.device, non_blocking=True)
+        if self.augmented:
+            batch = augment(batch, generator_for(self.seed, "augment", step))
+        return batch
+
+    def close(self) -> None:
+        """Ends the readers."""
+        self.readers.shutdown(cancel_futures=True)
+
+    def _indices(self, step: int) -> np.ndarray:
+        return batch_indices(len(self.images), self.batch_size, self.seed, step)
+
+    def _read(self, step: int) -> Tensor:
+        batch = torch.from_numpy(self.images.take(self._indices(step)))
+        return batch.pin_memory() if self.device.type == "cuda" else batch

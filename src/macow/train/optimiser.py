@@ -1,0 +1,65 @@
+"""The weights: where they start, the rate they change at, their running average."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from macow.config import TrainConfig
+from macow.model import FlowModel
+
+
+def learning_rate(config: TrainConfig, step: int) -> float:
+    """Linear warm-up, then an exponential or a cosine fall to `min_lr` of the peak."""
+    if step < config.warmup:
+        return config.lr * (step + 1) / config.warmup
+    since = step - config.warmup
+    if config.schedule == "exponential":
+        return config.lr * max(config.decay**since, config.min_lr)
+    progress = min(1.0, since / max(1, config.steps - config.warmup))
+    fall = 0.5 * (1 + math.cos(math.pi * progress))
+    return config.lr * (config.min_lr + (1 - config.min_lr) * fall)
+
+
+def adam(model: FlowModel, config: TrainConfig) -> torch.optim.Adam:
+    """Adam as in the paper, fused where torch can."""
+    fused = model.device.type == "cuda"
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    return torch.optim.Adam(
+        parameters, lr=config.lr, betas=config.betas, eps=config.eps, fused=fused
+    )
+
+
+class Average:
+    """Averaging for `torch.optim.swa_utils` that starts fast: decay (1 + n) / (10 + n)."""
+
+    def __init__(self, decay: float) -> None:
+        self.decay = decay
+
+    def __call__(
+        self, averages: Sequence[Tensor], current: Sequence[Tensor], num_averaged: Tensor | int
+    ) -> None:
+        """Moves all averages a little towards the current weights, in one call."""
+        seen = int(num_averaged)
+        decay = min(self.decay, (1 + seen) / (10 + seen))
+        torch._foreach_lerp_(list(averages), list(current), 1 - decay)
+
+
+def take_weights(model: FlowModel, start: FlowModel) -> bool:
+    """Takes all weights that fit: those of the flow must; says whether the dequantizer's did."""
+    ours, theirs = model.state_dict(), start.state_dict()
+    fitting = {
+        name: tensor
+        for name, tensor in theirs.items()
+        if name in ours and ours[name].shape == tensor.shape
+    }
+    if missing := sorted(n for n in ours if n.startswith("flow.") and n not in fitting):
+        raise ValueError(
+            f"the weights to start from do not fit this configuration's flow: {missing[0]} and "
+            f"{len(missing) - 1} more are missing or of another shape"
+        )
+    if not start.is_initialized:
+        raise ValueError("the weights to start from were never initialised")
+    model.load_state_dict({**ours, **fitting})
+    return ours.keys() == fitting.keys()

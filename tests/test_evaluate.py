@@ -1,0 +1,87 @@
+"""Evaluation: its figures against sums written out."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from macow.baselines import baselines
+from macow.data.images import ArrayImages
+from macow.evaluate import evaluate
+from macow.pictures import grid
+from macow.sampler import latents, sample_batches
+from models import images, tiny_model
+
+
+@pytest.mark.parametrize("variational", [False, True])
+@torch.no_grad()
+def test_figures_are_what_they_say(variational):
+    model = tiny_model(variational=variational)
+    batch = images(7, model)
+    result = evaluate(model, ArrayImages(batch.numpy()), num_samples=3, batch_size=4, seed=5)
+    again = evaluate(model, ArrayImages(batch.numpy()), num_samples=3, batch_size=7, seed=5)
+    assert result.bits_per_dim == pytest.approx(again.bits_per_dim, abs=1e-5)
+    assert result.images == 7
+    assert result.importance_weighted < result.bits_per_dim
+    assert (result.noise_entropy != 0) == variational
+    single = evaluate(model, ArrayImages(batch.numpy()), batch_size=4)
+    assert single.importance_weighted == single.bits_per_dim
+    assert single.bits_per_dim_error > 0
+    limited = evaluate(model, ArrayImages(batch.numpy()), limit=2)
+    assert limited.images == 2
+
+
+@torch.no_grad()
+def test_the_error_is_of_the_mean():
+    model = tiny_model()
+    batch = images(9, model)
+    result = evaluate(model, ArrayImages(batch.numpy()), num_samples=2)
+    rows = [evaluate(model, ArrayImages(batch[i : i + 1].numpy()), num_samples=2) for i in range(1)]
+    assert math.isnan(rows[0].bits_per_dim_error)
+    spread = model.bits_per_dim(batch).std().item() / 3
+    assert result.bits_per_dim_error == pytest.approx(spread, rel=0.3)
+
+
+def test_baselines_on_data_they_know():
+    rng = np.random.default_rng(0)
+    coin = (rng.random((40_000, 1, 2, 2)) < 0.25).astype(np.uint8) * 255
+    found = baselines(coin[:20_000], coin[20_000:], n_bits=1)
+    assert found["uniform"] == 1.0
+    entropy = -(0.25 * math.log2(0.25) + 0.75 * math.log2(0.75))
+    assert found["histogram"] == pytest.approx(entropy, abs=0.02)
+    noise = rng.integers(0, 256, (4000, 1, 2, 2), dtype=np.uint8)
+    found = baselines(noise[:3000], noise[3000:], n_bits=8)
+    assert found["histogram"] == pytest.approx(8.0, abs=0.1)
+    gaussian_for_uniform = math.log2(256 / math.sqrt(12) * math.sqrt(2 * math.pi * math.e))
+    assert found["gaussian"] == pytest.approx(gaussian_for_uniform, abs=0.02)
+
+
+def test_digits_have_the_baselines_of_the_documentation():
+    from macow import data
+
+    train, test = (data.load("digits", split).array for split in ("train", "test"))
+    found = baselines(train, test, n_bits=4)
+    assert found["uniform"] == 4.0
+    assert found["histogram"] == pytest.approx(2.33, abs=0.01)
+    assert found["gaussian"] == pytest.approx(2.91, abs=0.02)
+
+
+@torch.no_grad()
+def test_a_sample_is_known_by_its_number():
+    model = tiny_model()
+    assert torch.equal(latents(model.shape, 3, [4])[0], latents(model.shape, 3, range(6))[4])
+    options = {"temperature": 0.5, "seed": 3}
+    together = torch.cat(list(sample_batches(model, 5, batch_size=5, **options)))
+    apart = torch.cat(list(sample_batches(model, 5, batch_size=2, **options)))
+    assert (together.int() - apart.int()).abs().max() <= 1
+
+
+def test_a_grid_holds_every_image():
+    batch = np.zeros((5, 3, 4, 4), np.uint8)
+    batch[4] = 77
+    picture = np.asarray(grid(batch, columns=2))
+    factor = picture.shape[1] // 11
+    assert picture.shape == (16 * factor, 11 * factor, 3)
+    assert (picture[11 * factor : 15 * factor, factor : 5 * factor] == 77).all()
+    assert grid(batch[:, :1]).mode == "L"
