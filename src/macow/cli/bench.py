@@ -13,9 +13,9 @@ from macow.bench.machine import machine
 from macow.cli.parsing import add_computing, parse, parser, positive
 
 DESCRIPTION = """Measures, and writes the result as CSV where asked to. `inverse`: what the inverse
-of a preset costs beside its forward pass, and the forward pass beside the same layers in plain eager
-torch. `data`: what reading and augmenting images costs beside a training step (needs --data).
-All figures are medians of passes that take turns."""
+of a preset costs beside its forward pass, and that beside the same layers in plain eager torch.
+`data`: what reading and augmenting images costs beside a training step (needs --data). All figures
+are medians of passes that take turns."""
 
 
 def run(argv: Sequence[str]) -> None:

@@ -33,11 +33,11 @@ def add_computing(arguments: ArgumentParser, batch_size: int) -> None:
     arguments.add_argument("--quiet", action="store_true", help="print results only")
 
 
-def positive(text: str) -> int:
-    """Reads a whole number above 0."""
-    if not text.isdecimal() or int(text) < 1:
-        raise ArgumentTypeError(f"must be a whole number above 0, got {text!r}")
-    return int(text)
+def positive(value: str | int) -> int:
+    """Reads a whole number above 0; the parser shows it its own result again."""
+    if not str(value).isdecimal() or int(value) < 1:
+        raise ArgumentTypeError(f"must be a whole number above 0, got {value!r}")
+    return int(value)
 
 
 def device(text: str) -> str:
