@@ -80,6 +80,10 @@ def flow(cond_channels: int = 0, channels: int = 3, **changes: object) -> Callab
     return lambda: replace(TINY, **changes).build(channels, cond_channels)
 
 
+def shared_part(part: Bijection) -> Chain:
+    return Chain(first=part, between=Conv1x1(C), again=part)
+
+
 IMAGE = (3, 8, 4)
 CASES: dict[str, Case] = {
     "actnorm": Case(lambda: ActNorm(C)),
@@ -91,6 +95,9 @@ CASES: dict[str, Case] = {
     "coupling-conditional": Case(lambda: coupling(2, cond=2), cond_channels=2),
     "checkerboard-even": Case(lambda: CheckerboardCoupling(ConvNet(C, 8, 2 * C), 0)),
     "checkerboard-odd": Case(lambda: CheckerboardCoupling(ConvNet(C, 8, 2 * C), 1)),
+    "checkerboard-conditional": Case(
+        lambda: CheckerboardCoupling(ConvNet(C + 2, 8, 2 * C), 1), cond_channels=2
+    ),
     **{f"masked-{o}": Case(lambda o=o: MaskedConv(C, (2, 3), o)) for o in ORDERS},
     **{f"masked-2x5-{o}": Case(lambda o=o: MaskedConv(C, (2, 5), o)) for o in ORDERS},
     **{
@@ -100,6 +107,12 @@ CASES: dict[str, Case] = {
     **{
         f"masked-conditional-{o}": Case(
             lambda o=o: MaskedConv(C, (2, 3), o, cond_channels=2), cond_channels=2
+        )
+        for o in ORDERS
+    },
+    **{
+        f"masked-conditional-additive-2x5-{o}": Case(
+            lambda o=o: MaskedConv(C, (2, 5), o, affine=False, cond_channels=2), cond_channels=2
         )
         for o in ORDERS
     },
@@ -117,10 +130,17 @@ CASES: dict[str, Case] = {
     "squeezed": Case(lambda: Squeezed(glow_step(StepSpec(4 * 2, 8))), shape=(2, H, W)),
     "factor": Case(lambda: Factor(glow_step(SPEC), 3, ActNorm(3))),
     "chain": Case(lambda: Chain(a=ActNorm(C), b=Conv1x1(C))),
+    "chain-shared-part": Case(lambda: shared_part(ActNorm(C))),
     "macow-unit": Case(lambda: macow_unit(SPEC)),
     "macow-step": Case(lambda: macow_step(SPEC)),
     "macow-step-3-units": Case(lambda: macow_step(replace(SPEC, units=3))),
     "glow-step": Case(lambda: glow_step(SPEC)),
+    "glow-step-conditional": Case(
+        lambda: glow_step(replace(SPEC, cond_channels=2)), cond_channels=2
+    ),
+    "emerging-step-conditional": Case(
+        lambda: emerging_step(replace(SPEC, cond_channels=2)), cond_channels=2
+    ),
     "emerging-step": Case(lambda: emerging_step(SPEC)),
     "maf-step": Case(lambda: maf_step(SPEC)),
     "realnvp-channel-step": Case(lambda: realnvp_step(SPEC, 1)),
@@ -139,6 +159,14 @@ CASES: dict[str, Case] = {
     "flow-conditional": Case(flow(cond_channels=2), IMAGE, cond_channels=2),
     "flow-glow": Case(
         flow(kind="glow", steps=((1,), (1,)), factors=(2,), hidden=(8, 8), bottom=False), IMAGE
+    ),
+    "flow-emerging": Case(
+        flow(kind="emerging", steps=((1,), (1,)), factors=(2,), hidden=(8, 8), bottom=False),
+        (3, 4, 4),
+    ),
+    "flow-maf": Case(
+        flow(kind="maf", steps=((2,), (1,)), factors=(2,), hidden=(24, 24), bottom=False),
+        (3, 4, 4),
     ),
     "flow-realnvp": Case(
         flow(kind="realnvp", steps=((1,), (1, 2)), factors=(2,), hidden=(4, 4)), (3, 4, 4)

@@ -51,6 +51,17 @@ def test_a_dequantizer_may_squeeze_more_often_than_the_flow():
         ModelConfig(TINY, size=(12, 12), variational=VariationalConfig(deep))
 
 
+def test_what_a_kind_cannot_do_is_refused():
+    for kind in ("maf", "realnvp"):
+        flow = replace(TINY, kind=kind, steps=((1,), (1,)), factors=(), hidden=(8, 8))
+        with pytest.raises(ValueError, match="conditional flow cannot be"):
+            VariationalConfig(flow).build(3, 8)
+        with pytest.raises(ValueError, match="no additive form"):
+            replace(flow, affine=False)
+    with pytest.raises(ValueError, match="at most the channels they divide"):
+        ModelConfig(replace(TINY, factors=(100,))).build()
+
+
 def test_grey_images_have_no_bottom_level():
     with pytest.raises(ValueError, match="set bottom=False for grey images"):
         ModelConfig(TINY, channels=1).build()

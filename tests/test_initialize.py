@@ -93,6 +93,24 @@ def test_a_failed_pass_leaves_the_model_uninitialised():
     assert model.is_initialized
 
 
+@pytest.mark.parametrize("incomplete", [lambda m, b: None, lambda m, b: m.encode(b)])
+def test_an_incomplete_pass_is_named(incomplete):
+    model = tiny_config(variational=True).build()
+    with pytest.raises(ValueError, match="layers saw no data"), macow.initializing(model):
+        incomplete(model, images(4, model))
+    assert not model.is_initialized
+
+
+def test_only_the_first_pass_counts():
+    model = tiny_config().build()
+    with macow.initializing(model):
+        model(images(16, model))
+        before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        model(images(16, model, seed=1))
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name]), name
+
+
 def test_one_value_per_channel_is_too_few():
     layer = ActNorm(3)
     with pytest.raises(ValueError, match="give it more images"), macow.initializing(layer):

@@ -159,7 +159,14 @@ def spoil_config(change):
         (lambda f: (f / "config.json").write_text("[]"), "no format number"),
         (lambda f: (f / "model.safetensors").write_bytes(b"\0" * 99), "is damaged"),
         (spoil_config(lambda c: c.update(format=99)), "format 99.*update macow"),
+        (spoil_config(lambda c: c.update(format=True)), "no format number"),
+        (spoil_config(lambda c: c.update(wings=2)), "unknown keys: wings"),
         (spoil_config(lambda c: c["model"].update(wings=2)), "unknown keys: wings"),
+        (
+            spoil_config(lambda c: c["model"]["flow"].update(hidden=[10**12] * 3)),
+            "impossible model",
+        ),
+        (lambda f: (f / "config.json").write_text("[" * 100_000), "is not JSON"),
         (spoil_config(lambda c: c["model"].update(n_bits="8")), "n_bits must be int, got '8'"),
         (spoil_config(lambda c: c["model"].update(n_bits=9)), "n_bits must be from 1 to 8"),
         (spoil_config(lambda c: c["model"].pop("flow")), "flow"),
@@ -217,6 +224,35 @@ def test_bad_continuous_input_is_refused(spoil, message):
     for ask in (model.log_density, model.decode):
         with pytest.raises(ValueError, match=message):
             ask(spoil(torch.zeros(2, *model.shape)))
+
+
+def test_noise_that_is_not_finite_is_refused():
+    model = tiny_model(variational=True)
+    batch = images(2, model)
+    with pytest.raises(ValueError, match="eps must be finite"):
+        model.log_prob(batch, eps=torch.full(batch.shape, math.nan))
+
+
+@torch.no_grad()
+def test_x_stays_below_the_upper_edge_of_its_level():
+    model = tiny_model()
+    batch = torch.full((1, *model.shape), 255, dtype=torch.uint8)
+    x = model._continuous(batch, torch.full(batch.shape, 1 - 2**-24))
+    assert x.max() < 1
+    model.log_density(x)
+
+
+def test_loading_keeps_type_and_disturbs_no_generator(tmp_path):
+    model = tiny_model().double()
+    model.save_pretrained(tmp_path)
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    again = macow.load(tmp_path)
+    assert torch.equal(torch.rand(1), expected)
+    assert again.dtype == torch.float64
+    for name, tensor in again.state_dict().items():
+        assert torch.equal(tensor, model.state_dict()[name])
 
 
 def test_out_of_range_is_refused():

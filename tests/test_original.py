@@ -1,6 +1,7 @@
 """Checkpoints of the authors' code: their outputs, reproduced."""
 
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -142,6 +143,8 @@ def test_other_configurations_agree(config, several_gpus, tmp_path):
     assert_agrees(found_z, z, 1e-9)
     assert_agrees(found_log_det, log_det, 1e-9)
     assert_agrees(model.flow.inverse(z), x, 1e-9)
+    normal = torch.distributions.Normal(0.0, 1.0).log_prob(z).flatten(1).sum(dim=1)
+    assert_agrees(model.log_density(x), normal + log_det, 1e-9)
     if "dequant" in config:
         u, found_log_q = model.dequantizer(image, eps)
         assert_agrees(u, noise, 1e-9)
@@ -168,6 +171,7 @@ def edit_weights(path, change):
 
 
 KEY = "flow.blocks.0.steps.0.glow_step.actnorm.bias"
+TWICE = f"flow.{KEY}"
 
 
 @pytest.mark.parametrize(
@@ -177,14 +181,23 @@ KEY = "flow.blocks.0.steps.0.glow_step.actnorm.bias"
         (lambda c, w: edit_config(c, type="realnvp"), "type must be 'macow' or 'glow'"),
         (lambda c, w: edit_config(c, wings=2), "unknown keys: wings"),
         (lambda c, w: edit_config(c, factors=[]), "factors must be one number"),
-        (lambda c, w: edit_config(c, levels=4), "levels is 4, but num_steps has 3"),
-        (lambda c, w: edit_config(c, num_steps=3), "not the original code's configuration"),
-        (lambda c, w: c.write_text("{"), "not the original code's configuration"),
-        (lambda c, w: c.write_text("{}"), "no 'flow'"),
+        (lambda c, w: edit_config(c, levels=4), "levels is 4, but num_steps"),
+        (lambda c, w: edit_config(c, num_steps=3), "num_steps is 3"),
+        (lambda c, w: c.write_text("{"), "is not JSON"),
+        (lambda c, w: c.write_text("{}"), "it has no flow"),
+        (lambda c, w: edit_config(c, hidden_channels=[8.0, 16, 16]), "must be int, got 8.0"),
+        (lambda c, w: edit_config(c, scale="false"), "affine must be bool"),
+        (lambda c, w: edit_config(c, kernel_size=[2, 3, 4]), "list of 2 values"),
+        (lambda c, w: edit_config(c, inverse=False), "inverse must be true"),
         (lambda c, w: edit_weights(w, lambda s: s.pop(KEY)), "nothing for flow.level0.*norm.shift"),
         (lambda c, w: edit_weights(w, lambda s: s.update(extra=s[KEY])), "unknown keys.*: extra"),
         (lambda c, w: edit_weights(w, lambda s: s.update({KEY: torch.zeros(5)})), "shape \\[5\\]"),
-        (lambda c, w: w.write_bytes(b"not a checkpoint"), "cannot be read safely"),
+        (lambda c, w: w.write_bytes(b"not a checkpoint"), "or damaged"),
+        (lambda c, w: w.write_bytes(b""), "or damaged"),
+        (lambda c, w: w.write_bytes(w.read_bytes()[:5000]), "or damaged"),
+        (lambda c, w: edit_weights(w, lambda s: s.update({KEY: s[KEY] * math.nan})), "not finite"),
+        (lambda c, w: edit_weights(w, lambda s: s.update({KEY: s[KEY].long()})), "torch.int64"),
+        (lambda c, w: edit_weights(w, lambda s: s.update({TWICE: s[KEY]})), "same weight"),
         (lambda c, w: torch.save([1, 2], w), "must map names to tensors"),
     ],
 )

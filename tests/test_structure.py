@@ -8,7 +8,8 @@ import torch
 
 import macow
 from cases import CASES
-from models import tiny_config
+from macow.bijections import ActNorm
+from models import images, tiny_config, tiny_model
 
 PACKAGE = Path(macow.__file__).parent
 # A module may import from its own room and from rooms further up this list.
@@ -86,7 +87,27 @@ def test_names_are_for_people():
     assert len(names) == len({name.replace("_tower", "") for name in names})
 
 
-@pytest.mark.parametrize("name", ["macow-step", "glow-step", "flow-conditional"])
+def test_replacing_a_block_counts():
+    model = tiny_model()
+    x = torch.rand(1, *model.shape)
+    before = model.flow(x)[0]
+    model.flow.level1["block0"] = ActNorm(12)
+    assert not torch.equal(model.flow(x)[0], before)
+    assert "flow.level1.block0.shift" in model.state_dict()
+
+
+def test_a_whole_model_compiles_without_graph_breaks():
+    model = tiny_model(variational=True)
+    batch = images(2, model)
+    eps = torch.randn(batch.shape)
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(batch, eps=eps), model(batch, eps=eps))
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize(
+    "name", ["macow-step", "glow-step", "emerging-step", "maf-step", "realnvp-channel-step"]
+)
 def test_compiles_without_graph_breaks(name):
     case = CASES[name]
     bijection = case.bijection()

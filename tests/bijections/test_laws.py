@@ -70,7 +70,7 @@ def test_images_of_a_batch_do_not_meet(case: Case):
 @torch.no_grad()
 def test_state_survives_saving(case: Case):
     bijection = case.bijection()
-    state = load(save({k: v.contiguous() for k, v in bijection.state_dict().items()}))
+    state = load(save({k: v.clone() for k, v in bijection.state_dict().items()}))
     other = case.build().double()
     other.load_state_dict(state)
     x, cond = case.inputs()
@@ -84,6 +84,20 @@ def test_condition_matters(case: Case):
     bijection = case.bijection()
     x, cond = case.inputs()
     assert (bijection(x, cond)[0] - bijection(x, cond + 1)[0]).abs().max() > 1e-3
+
+
+@every_case
+def test_gradients_flow_through_the_inverse(case: Case):
+    bijection = case.bijection()
+    x, cond = case.inputs(batch=1)
+    y = bijection(x, cond)[0].detach().requires_grad_()
+    direction = torch.randn_like(x)
+    (gradient,) = torch.autograd.grad((bijection.inverse(y, cond) * direction).sum(), y)
+    step = 1e-6 * torch.randn_like(x)
+    with torch.no_grad():
+        ahead, behind = bijection.inverse(y + step, cond), bijection.inverse(y - step, cond)
+        moved = ((ahead - behind) * direction).sum() / 2
+    assert abs(moved - (gradient * step).sum()) < 1e-4 * abs(moved) + 1e-12
 
 
 @every_case

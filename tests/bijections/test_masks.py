@@ -50,6 +50,15 @@ def test_raster_order_never_looks_ahead(name):
         assert reached[i * W + j]
 
 
+@pytest.mark.parametrize("name", ["autoregressive-conv-reverse", "maf-reverse"])
+def test_reversed_raster_order_never_looks_back(name):
+    bijection = CASES[name].bijection()
+    for i, j in [(0, 0), (1, 3), (3, 5)]:
+        reached = influence(bijection, (C, H, W), i, j).flatten()
+        assert not reached[i * W + j + 1 :].any()
+        assert reached[i * W + j]
+
+
 def test_maf_channels_never_look_ahead():
     bijection = CASES["maf"].bijection()
     x = torch.randn(1, C, H, W, dtype=torch.double)

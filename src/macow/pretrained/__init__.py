@@ -70,8 +70,11 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
 
 def _check_weights(config: ModelConfig, weights: dict[str, Tensor], path: Path) -> None:
     """Compares names, shapes and types before anything of the configured size is made."""
-    with torch.device("meta"):
-        wanted = config.build().state_dict()
+    try:
+        with torch.device("meta"):
+            wanted = config.build().state_dict()
+    except (RuntimeError, TypeError) as error:  # sizes beyond what a tensor can have
+        raise ValueError(f"{path.parent} configures an impossible model: {error}") from None
     for name in sorted(wanted.keys() | weights.keys()):
         if name not in weights or name not in wanted:
             lacks = "has no" if name in wanted else "has an unknown"
