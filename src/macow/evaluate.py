@@ -10,6 +10,7 @@ from tqdm import tqdm
 
 from macow.data.images import Images
 from macow.model import FlowModel
+from macow.nets.precision import exact_float32
 from macow.seeds import generator_for
 
 
@@ -30,6 +31,7 @@ class Evaluation:
 
 
 @torch.no_grad()
+@exact_float32()
 def evaluate(
     model: FlowModel,
     images: Images,

@@ -16,6 +16,7 @@ from macow._version import __version__
 from macow.bijections.base import Bijection
 from macow.bijections.multiscale import MultiScale
 from macow.dequantize import Dequantizer, UniformDequantizer, log_normal, quantize
+from macow.nets.precision import exact_float32
 
 if TYPE_CHECKING:
     from macow.config import ModelConfig
@@ -94,6 +95,7 @@ class FlowModel(nn.Module):
         volume = self.num_dims * (self.n_bits - 1) * math.log(2)  # levels are 2^(1 - n_bits) apart
         return self._log_density(self._continuous(images, u)) - volume, log_q
 
+    @exact_float32()
     def log_prob(
         self,
         images: Tensor,
@@ -125,6 +127,7 @@ class FlowModel(nn.Module):
         log_prob = self.log_prob(images, num_samples, eps, generator)
         return -log_prob / (self.num_dims * math.log(2))
 
+    @exact_float32()
     def log_density(self, x: Tensor) -> Tensor:
         """`log p(x) [B]` of continuous `x` in [-1, 1)."""
         self._require_initialized()
@@ -162,6 +165,7 @@ class FlowModel(nn.Module):
         return self.decode(temperature * torch.stack(z).to(self.device, self.dtype))
 
     @torch.no_grad()
+    @exact_float32()
     def encode(self, images: Tensor) -> Tensor:
         """The latents of images, with the noise in the middle of its range (`u = 1/2`)."""
         self._require_initialized()
@@ -169,6 +173,7 @@ class FlowModel(nn.Module):
         return self.flow(self._continuous(images, 0.5))[0]
 
     @torch.no_grad()
+    @exact_float32()
     def decode(self, z: Tensor) -> Tensor:
         """The images of latents: `decode(encode(images))` gives the first n_bits of each value."""
         self._require_initialized()

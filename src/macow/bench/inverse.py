@@ -12,6 +12,7 @@ from macow.bench.images import natural_images
 from macow.bench.plain import plainly
 from macow.initialize import initializing
 from macow.model import FlowModel
+from macow.nets.precision import exact_float32
 from macow.presets import preset
 
 
@@ -44,6 +45,7 @@ def stir(model: FlowModel, generator: Generator) -> None:
 
 
 @torch.no_grad()
+@exact_float32()
 def measure(
     preset_name: str = "cifar10",
     batch_size: int = 16,

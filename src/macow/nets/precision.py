@@ -1,9 +1,27 @@
-"""Networks that may compute in lower precision than the state they condition."""
+"""Which precision arithmetic is done in: exact where figures are, lower where networks may."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+
+
+@contextmanager
+def exact_float32() -> Iterator[None]:
+    """Within it, float32 means float32 on a GPU, too: no TensorFloat-32 (also as a decorator).
+
+    A flow inverts only what it computed with the same numbers; 10 bits of mantissa are too few.
+    """
+    convolution = torch.backends.cudnn.conv  # type: ignore[attr-defined]
+    product = torch.backends.cuda.matmul
+    before = convolution.fp32_precision, product.fp32_precision
+    convolution.fp32_precision = product.fp32_precision = "ieee"
+    try:
+        yield
+    finally:
+        convolution.fp32_precision, product.fp32_precision = before
 
 
 class ConditioningNet(nn.Module, ABC):

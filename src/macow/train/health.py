@@ -4,9 +4,11 @@ import torch
 from torch import Tensor
 
 from macow.model import FlowModel
+from macow.nets.precision import exact_float32
 
 
 @torch.no_grad()
+@exact_float32()
 def reconstruction_error(model: FlowModel, images: Tensor) -> float:
     """`max |x - inverse(flow(x))|` in grey levels of the model: 0.5 would cost a byte."""
     levels = images >> (8 - model.n_bits)
