@@ -20,7 +20,7 @@ are medians of passes that take turns."""
 
 def run(argv: Sequence[str]) -> None:
     """Runs a measurement, prints its table and writes it."""
-    arguments = parser("bench", DESCRIPTION)
+    arguments = parser("bench", "inverse|data [options]", DESCRIPTION)
     arguments.add_argument("name", choices=["inverse", "data"], help="which measurement")
     arguments.add_argument("--preset", default="cifar10", help="of which configuration")
     arguments.add_argument("--data", help="source of images, for `data`")

@@ -19,7 +19,7 @@ CHUNK = 256
 
 def run(argv: Sequence[str]) -> None:
     """Runs `info` or `pack`."""
-    arguments = parser("data", DESCRIPTION)
+    arguments = parser("data", "info SOURCE | pack SOURCE DIR [options]", DESCRIPTION)
     arguments.add_argument("action", choices=["info", "pack"], help="what to do")
     arguments.add_argument("source", help="digits, cifar10:PATH, folder:PATH, ...")
     arguments.add_argument("out", nargs="?", help="the folder to pack into")

@@ -16,7 +16,7 @@ tighter importance-weighted bound. Example: macow evaluate digits --data digits 
 
 def run(argv: Sequence[str]) -> None:
     """Prints the figures, as lines or as JSON."""
-    arguments = parser("evaluate", DESCRIPTION)
+    arguments = parser("evaluate", "MODEL --data SOURCE [options]", DESCRIPTION)
     arguments.add_argument("model", help="a run or model folder, or a shipped name")
     arguments.add_argument("--data", required=True, help="digits, cifar10:PATH, folder:PATH, ...")
     arguments.add_argument("--split", choices=["train", "test"], default="test", help="of the data")

@@ -10,6 +10,7 @@ def run(argv: Sequence[str]) -> None:
     """Reads the checkpoint and writes the folder."""
     arguments = parser(
         "import-original",
+        "CONFIG WEIGHTS OUT [options]",
         "Converts a checkpoint of the authors' code to a folder that macow.load reads.",
     )
     arguments.add_argument("config", help="its config.json")

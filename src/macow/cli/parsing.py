@@ -1,16 +1,31 @@
 """What the verbs' parsers share."""
 
-from argparse import ArgumentError, ArgumentTypeError
+import re
+from argparse import Action, ArgumentError, ArgumentTypeError
 from collections.abc import Sequence
 
 import torch
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
 
 
-def parser(verb: str, description: str) -> ArgumentParser:
+class _Help(DefaultHelpFormatter):
+    """Leaves out what tells a reader nothing: empty defaults and the names of our checks."""
+
+    def _expand_help(self, action: Action) -> str:
+        text = super()._expand_help(action)
+        text = re.sub(r"type: <function \w+ at \w+>(, )?", "", text)
+        return re.sub(r"(, )?default: (null|False)", "", text).replace("()", "").rstrip()
+
+
+def parser(verb: str, usage: str, description: str) -> ArgumentParser:
     """A parser for one verb: no abbreviations, mistakes are raised and not printed."""
     return ArgumentParser(
-        prog=f"macow {verb}", description=description, exit_on_error=False, allow_abbrev=False
+        prog=f"macow {verb}",
+        usage=f"macow {verb} {usage}",
+        description=description,
+        formatter_class=_Help,
+        exit_on_error=False,
+        allow_abbrev=False,
     )
 
 

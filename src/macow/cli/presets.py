@@ -17,6 +17,7 @@ def run(argv: Sequence[str]) -> None:
     """Prints one row per preset."""
     arguments = parser(
         "presets",
+        "[--json]",
         "Lists the published configurations. LSUN's figures are bedroom / tower / church.",
     )
     arguments.add_argument("--json", action="store_true", help="print JSON")

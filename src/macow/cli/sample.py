@@ -24,7 +24,7 @@ IN_GRID = 256
 
 def run(argv: Sequence[str]) -> None:
     """Draws, shows and writes."""
-    arguments = parser("sample", DESCRIPTION)
+    arguments = parser("sample", "MODEL [options]", DESCRIPTION)
     arguments.add_argument("model", help="a run or model folder, or a shipped name")
     arguments.add_argument("--count", type=positive, default=64, help="images a temperature")
     arguments.add_argument("--temperature", type=str, default="1.0", help="one, or several")

@@ -28,6 +28,8 @@ def run(argv: Sequence[str]) -> None:
     rest = list(argv)
     chosen, file, start_name = (_take(rest, name) for name in ("--preset", "--config", "--from"))
     start = load(start_name, "cpu") if start_name else None
+    if {"-h", "--help"} & set(rest) and not (chosen or file or start):
+        chosen = "cifar10"  # whose values stand for the defaults
     document = _document(chosen, file, start)
     arguments = _parser(document)
     options = arguments.instantiate(parse(arguments, rest))
@@ -101,7 +103,7 @@ def _parser(document: dict[str, Any]) -> ArgumentParser:
     if config is None and (unknown := sorted(document.keys() - {"train", "temperature"})):
         raise ValueError(f"config has unknown keys: {', '.join(unknown)}")
     train = config.train if config else from_dict(TrainConfig, document.get("train", {}))
-    arguments = parser("train", DESCRIPTION)
+    arguments = parser("train", "--preset NAME --data SOURCE --run FOLDER [options]", DESCRIPTION)
     arguments.add_argument("--preset", help="a published configuration; macow presets lists them")
     arguments.add_argument("--config", help="a YAML file with model, train, temperature")
     arguments.add_argument("--from", dest="start", help="a model whose weights to start from")

@@ -1,0 +1,53 @@
+"""The README's code runs, and its figures stand in the results."""
+
+import csv
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import macow
+from macow.bench.images import natural_images
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+FIXTURE = ROOT / "tests" / "fixtures" / "original" / "uniform"
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """The same lines with less work: a smaller preset, fewer samples, no training."""
+    small = macow.preset("cifar10-small")
+    monkeypatch.setattr(macow, "preset", lambda name: small)
+    monkeypatch.setattr(macow.train, "fit", lambda config, source, run: macow.load("digits"))
+
+
+@torch.no_grad()
+def test_the_code_runs(quick, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("config.json", "model.pt"):
+        shutil.copy(FIXTURE / name, name)
+    images = natural_images(2, (3, 32, 32), torch.Generator().manual_seed(0))
+    names = {"images": images, "x": 2 * torch.rand(2, 3, 32, 32) - 1}
+    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        exec(block.replace("num_samples=64", "num_samples=2"), names)
+
+
+def test_the_figure_of_the_inverse_is_measured():
+    rows = list(csv.DictReader((ROOT / "benchmarks/results/inverse.csv").read_text().splitlines()))
+    inverse = next(row for row in rows if row["pass"] == "inverse")
+    assert f"takes {float(inverse['wall_to_forward']):.2f} times its forward pass" in README
+
+
+def test_every_verb_and_folder_is_named():
+    from macow.cli import VERBS
+
+    for verb in VERBS:
+        assert f"macow {verb}" in README, verb
+    for path in (ROOT / "src" / "macow").iterdir():
+        if path.name[0] not in "_." and path.name not in ("py.typed", "seeds.py", "pictures.py"):
+            assert path.name in README, path
