@@ -12,7 +12,7 @@ PLAIN = [
     for name, case in CASES.items()
     if name.startswith(("masked", "coupling", "macow", "glow", "flow"))
     and not case.cond_channels
-    and "realnvp" not in name
+    and not name.endswith(("realnvp", "emerging", "maf"))
 ]
 
 
