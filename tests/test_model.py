@@ -237,7 +237,7 @@ def test_noise_that_is_not_finite_is_refused():
 def test_x_stays_below_the_upper_edge_of_its_level():
     model = tiny_model()
     batch = torch.full((1, *model.shape), 255, dtype=torch.uint8)
-    x = model._continuous(batch, torch.full(batch.shape, 1 - 2**-24))
+    x = model.continuous(batch, torch.full(batch.shape, 1 - 2**-24))
     assert x.max() < 1
     model.log_density(x)
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 USE = """
-import torch, macow
-from macow.data import digits
+import numpy, torch, macow
+from macow import data
 
 assert "site-packages" in macow.__file__, macow.__file__
-images = torch.from_numpy(digits("test")[0])
+images = torch.from_numpy(data.load("digits", "test").take(numpy.arange(360)))
 model = macow.preset("digits").model.build()
 with macow.initializing(model):
     model(images)
@@ -46,4 +46,6 @@ def test_the_wheel_works_in_a_clean_environment(tmp_path):
         cwd=tmp_path,
     )
     assert run(python, "-c", USE, cwd=tmp_path).startswith("bits ")
-    assert "cifar10" in run(tmp_path / "env" / "bin" / "macow", "presets", cwd=tmp_path)
+    command = tmp_path / "env" / "bin" / "macow"
+    assert "cifar10" in run(command, "presets", cwd=tmp_path)
+    assert "grid.png" in run(command, "sample", "digits", "--count", "4", cwd=tmp_path)

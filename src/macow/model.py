@@ -68,8 +68,7 @@ class FlowModel(nn.Module):
         `more_eps [k, B, C, H, W]` are draws that do not go through the flow: their log q and the
         first one's are averaged, a cheaper way to a calmer bound.
         """
-        self._require_initialized()
-        self._check_images(images)
+        self.require_images(images)
         if num_samples < 1:
             raise ValueError(f"num_samples must be at least 1, got {num_samples}")
         if eps is not None:
@@ -93,7 +92,7 @@ class FlowModel(nn.Module):
         """For one draw of noise, `log p(image, u)` and `log q(u)`, nats `[B]`; a bound is p - q."""
         u, log_q = self.dequantizer(images, eps)
         volume = self.num_dims * (self.n_bits - 1) * math.log(2)  # levels are 2^(1 - n_bits) apart
-        return self._log_density(self._continuous(images, u)) - volume, log_q
+        return self._log_density(self.continuous(images, u)) - volume, log_q
 
     @exact_float32()
     def log_prob(
@@ -139,7 +138,8 @@ class FlowModel(nn.Module):
         z, log_det = self.flow(x)
         return log_normal(z) + log_det
 
-    def _continuous(self, images: Tensor, u: Tensor | float) -> Tensor:
+    def continuous(self, images: Tensor, u: Tensor | float) -> Tensor:
+        """Images and noise as `x = 2 (level + u) / 2^n_bits - 1` in [-1, 1)."""
         levels = quantize(images, self.n_bits).to(self.dtype)
         edge = 2 * (levels + 1) / 2**self.n_bits - 1
         x = 2 * (levels + u) / 2**self.n_bits - 1
@@ -168,9 +168,8 @@ class FlowModel(nn.Module):
     @exact_float32()
     def encode(self, images: Tensor) -> Tensor:
         """The latents of images, with the noise in the middle of its range (`u = 1/2`)."""
-        self._require_initialized()
-        self._check_images(images)
-        return self.flow(self._continuous(images, 0.5))[0]
+        self.require_images(images)
+        return self.flow(self.continuous(images, 0.5))[0]
 
     @torch.no_grad()
     @exact_float32()
@@ -245,6 +244,11 @@ class FlowModel(nn.Module):
         self.initialized.fill_(value)
         self._is_initialized = value
 
+    def require_images(self, images: Tensor) -> None:
+        """Raises unless the model is initialised and these are images for it."""
+        self._require_initialized()
+        self._check_images(images)
+
     def _require_initialized(self) -> None:
         if not self.is_initialized:
             raise RuntimeError(
@@ -269,7 +273,7 @@ class FlowModel(nn.Module):
             raise ValueError(
                 f"{name} must be [B, C, H, W] with {wanted} values each, got shape {list(x.shape)}"
             )
-        if len(x) == 0:
+        if x.shape[0] == 0:
             raise ValueError(f"{name} must hold at least one image of {wanted}, got an empty batch")
 
     def _check_eps(self, images: Tensor, num_samples: int, eps: Tensor) -> None:

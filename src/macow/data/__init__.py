@@ -6,7 +6,7 @@ from typing import Any
 
 from macow.data.cifar10 import cifar10
 from macow.data.digits import digits
-from macow.data.folder import folder
+from macow.data.folder import each_image, folder
 from macow.data.formats import celebahq, hugging_face, imagenet64, lsun, packed
 from macow.data.images import ArrayImages, Images, Shape, Split, fitted, in_memory
 
@@ -62,4 +62,14 @@ def _existing(where: str) -> Path:
     return path
 
 
-__all__ = ["SOURCES", "ArrayImages", "Images", "Shape", "Split", "in_memory", "load"]
+__all__ = [
+    "IN_MEMORY",
+    "SOURCES",
+    "ArrayImages",
+    "Images",
+    "Shape",
+    "Split",
+    "each_image",
+    "in_memory",
+    "load",
+]

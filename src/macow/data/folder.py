@@ -1,13 +1,14 @@
 """`folder:PATH`: any folder of images, and what other layouts of image files share with it."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
-from macow.data.images import UNREADABLE, DecodedImages, Shape, Split
+from macow.data.images import UNREADABLE, DecodedImages, Shape, Split, fit
 
 SPLIT_FOLDERS: dict[Split, tuple[str, ...]] = {
     "train": ("train", "training"),
@@ -70,3 +71,16 @@ def image_files(paths: Iterable[Path], shape: Shape, where: Path) -> DecodedImag
 def _digest(path: Path) -> int:
     with path.open("rb") as file:
         return int.from_bytes(hashlib.file_digest(file, "sha256").digest()[:8], "big")
+
+
+def each_image(paths: Iterable[Path], shape: Shape) -> Iterator[tuple[Path, np.ndarray | str]]:
+    """Every file of some files and folders, as an image `[C, H, W]` or the reason it is none."""
+    for path in paths:
+        for file in files_below(path) if path.is_dir() else [path]:
+            try:
+                with Image.open(file) as image:
+                    yield file, fit(image, shape)
+            except FileNotFoundError:
+                yield file, "no such file"
+            except UNREADABLE as error:
+                yield file, "not an image" if "cannot identify" in str(error) else str(error)

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,14 +15,18 @@ def exact_float32() -> Iterator[None]:
 
     A flow inverts only what it computed with the same numbers; 10 bits of mantissa are too few.
     """
-    convolution = torch.backends.cudnn.conv  # type: ignore[attr-defined]
-    product = torch.backends.cuda.matmul
-    before = convolution.fp32_precision, product.fp32_precision
-    convolution.fp32_precision = product.fp32_precision = "ieee"
+    cudnn: Any = torch.backends.cudnn
+    switches = [cudnn.conv, cudnn.rnn, torch.backends.cuda.matmul]
+    before = [switch.fp32_precision for switch in switches]
+    cudnn.allow_tf32 = False  # torch's older switch, which must agree with the newer ones
+    for switch in switches:
+        switch.fp32_precision = "ieee"
     try:
         yield
     finally:
-        convolution.fp32_precision, product.fp32_precision = before
+        cudnn.allow_tf32 = before[0] == "tf32"
+        for switch, precision in zip(switches, before, strict=True):
+            switch.fp32_precision = precision
 
 
 class ConditioningNet(nn.Module, ABC):

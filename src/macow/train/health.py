@@ -11,8 +11,7 @@ from macow.nets.precision import exact_float32
 @exact_float32()
 def reconstruction_error(model: FlowModel, images: Tensor) -> float:
     """`max |x - inverse(flow(x))|` in grey levels of the model: 0.5 would cost a byte."""
-    levels = images >> (8 - model.n_bits)
-    x = 2 * (levels.to(model.dtype) + 0.5) / 2**model.n_bits - 1
+    x = model.continuous(images, 0.5)
     error = (model.flow.inverse(model.flow(x)[0]) - x).abs().max()
     return error.item() * 2 ** (model.n_bits - 1)
 

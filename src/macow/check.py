@@ -1,0 +1,115 @@
+"""Is a model sound: finite, initialised, invertible, and if not, which layer it comes from."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from macow.bijections.actnorm import ActNorm
+from macow.bijections.base import Bijection
+from macow.bijections.conv1x1 import Conv1x1
+from macow.model import FlowModel
+from macow.nets.precision import exact_float32
+
+EXTREME_LOG_SCALE = 7.0
+"""A channel scaled by more than e^7 = 1,100 (or less than its inverse) is hardly meant."""
+EXTREME_CONDITION = 1e4
+"""A 1x1 convolution that loses more than four digits."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    level: Literal["ok", "warning", "error"]
+    text: str
+
+
+@torch.no_grad()
+@exact_float32()
+def check(model: FlowModel, images: Tensor) -> list[Finding]:
+    """Looks at a model, with some images to run through it; the first error ends it."""
+    if not model.is_initialized:
+        return [Finding("error", "not initialised: it has never seen a batch of images")]
+    bad = [name for name, p in model.named_parameters() if not p.isfinite().all()]
+    if bad:
+        return [Finding("error", f"{len(bad)} weights are not finite, {bad[0]} first")]
+    findings = [Finding("ok", "initialised, all weights finite"), *_extremes(model)]
+    places = _places(model)
+    errors: dict[str, float] = {}
+    broken: list[str] = []
+    hooks = [
+        module.register_forward_hook(_invert(name, errors, broken))
+        for name, module in places.items()
+    ]
+    try:
+        log_prob = model(images, eps=_middle(model, images))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if broken:
+        return [*findings, Finding("error", f"{broken[0]} gives values that are not finite")]
+    if not log_prob.isfinite().all():
+        return [*findings, Finding("error", "likelihoods are not finite")]
+    return [*findings, *_inversion(model, images, errors)]
+
+
+def verdict(findings: list[Finding]) -> str:
+    """In words."""
+    levels = {finding.level for finding in findings}
+    if "error" in levels:
+        return "not sound: its figures and samples cannot be trusted"
+    return "usable, with care" if "warning" in levels else "sound"
+
+
+def _extremes(model: FlowModel) -> list[Finding]:
+    findings = []
+    for name, module in model.named_modules():
+        if isinstance(module, ActNorm):
+            worst = module.log_scale.abs().max().item()
+            if worst > EXTREME_LOG_SCALE:
+                findings.append(Finding("warning", f"{name} scales a channel by e^{worst:.1f}"))
+        elif isinstance(module, Conv1x1):
+            condition = torch.linalg.cond(module.weight.double()).item()
+            if condition > EXTREME_CONDITION:
+                text = f"{name} is nearly singular (condition {condition:.1e})"
+                findings.append(Finding("warning", text))
+    return findings or [Finding("ok", "no extreme scale, no nearly singular 1x1 convolution")]
+
+
+def _places(model: FlowModel) -> dict[str, nn.Module]:
+    """The steps and priors of the flow, in the order images pass them."""
+    named = model.flow.named_modules(prefix="flow")
+    steps = {name: m for name, m in named if re.search(r"\.(step\d+|prior)$", name)}
+    return steps or {"flow": model.flow}
+
+
+def _invert(name: str, errors: dict[str, float], broken: list[str]) -> Callable[..., None]:
+    def hook(module: nn.Module, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        assert isinstance(module, Bijection)
+        if not all(value.isfinite().all() for value in output):
+            broken.append(name)
+            return
+        back = module.inverse(output[0], *inputs[1:])
+        errors[name] = (back - inputs[0]).abs().max().item()
+
+    return hook
+
+
+def _inversion(model: FlowModel, images: Tensor, errors: dict[str, float]) -> list[Finding]:
+    x = model.continuous(images, 0.5)
+    whole = (model.flow.inverse(model.flow(x)[0]) - x).abs().max().item()
+    levels = whole * 2 ** (model.n_bits - 1)
+    worst = max(errors, key=lambda name: errors[name])
+    text = f"round trip: {levels:.2g} grey levels; worst step {worst}, {errors[worst]:.1e}"
+    if not levels < 0.5:  # so it is for NaN
+        return [Finding("error", f"{text}: decoding loses bytes")]
+    return [Finding("warning" if levels > 0.05 else "ok", text)]
+
+
+def _middle(model: FlowModel, images: Tensor) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return model.draw_noise(images, generator)

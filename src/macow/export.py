@@ -1,0 +1,84 @@
+"""A model as a folder for others: weights, configuration, reference and card."""
+
+import json
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from macow.model import FlowModel
+from macow.nets.precision import exact_float32
+from macow.score import Reference, reference_values
+
+CARD = """---
+library_name: macow
+tags: [normalizing-flow, exact-likelihood, image-generation]
+---
+
+# {name}
+
+An exact-likelihood model of images: a masked convolutional flow (MaCow, Ma et al., 2019).
+
+- Images: {channels} x {height} x {width}, {n_bits} bits.
+- Model: {parameters:,} parameters, {dequantizer} dequantization.
+- {figures}
+- Use: `macow.load("{name}")`, or `macow sample {name}`.
+- Limits: it knows the kind of images it was trained on. Other images can score *better* than
+  those: read low bits together with the percentile and the score corrected for complexity.
+"""
+
+
+def export(model: FlowModel, folder: Path, reference: Reference | None = None) -> None:
+    """Writes `config.json`, `model.safetensors`, `README.md` and, where known, `reference.json`."""
+    model.save_pretrained(folder)
+    figures = "No reference images: percentiles need `--reference SOURCE`."
+    if reference is not None:
+        text = json.dumps(reference_values(reference)) + "\n"
+        (folder / "reference.json").write_text(text)
+        middle = reference.bits_per_dim[len(reference.bits_per_dim) // 2]
+        figures = f"Median of {reference.images:,} reference images: {middle:.3f} bits/dim."
+    channels, height, width = model.shape
+    variational = model.config is not None and model.config.variational
+    card = CARD.format(
+        name=folder.resolve().name,
+        channels=channels,
+        height=height,
+        width=width,
+        n_bits=model.n_bits,
+        parameters=sum(p.numel() for p in model.parameters()),
+        dequantizer="variational" if variational else "uniform",
+        figures=figures,
+    )
+    (folder / "README.md").write_text(card)
+
+
+class _Likelihood(nn.Module):
+    """`(images, eps) -> log_prob`, the forward pass that is exported."""
+
+    def __init__(self, model: FlowModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, images: Tensor, eps: Tensor) -> Tensor:
+        return self.model(images, eps=eps)
+
+
+@torch.no_grad()
+@exact_float32()
+def export_program(model: FlowModel, path: Path) -> None:
+    """Writes the likelihood as a `torch.export` program `.pt2`, verified against the model."""
+    example = torch.zeros(2, *model.shape, dtype=torch.uint8, device=model.device)
+    generator = torch.Generator().manual_seed(0)
+    inputs = (example, model.draw_noise(example, generator))
+    batch = torch.export.Dim("batch", min=1)
+    program = torch.export.export(
+        _Likelihood(model), inputs, dynamic_shapes=({0: batch}, {0: batch})
+    )
+    torch.export.save(program, path)
+    images = torch.randint(0, 256, (3, *model.shape), generator=generator, dtype=torch.uint8)
+    images = images.to(model.device)
+    eps = model.draw_noise(images, generator)
+    found = torch.export.load(path).module()(images, eps)
+    expected = model(images, eps=eps)
+    if not torch.allclose(found, expected, rtol=1e-4):
+        raise ArithmeticError(f"{path}: the exported program gives other likelihoods")

@@ -1,0 +1,49 @@
+"""Walks through latent space: between images, and along what two sets of them differ in."""
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from macow.model import FlowModel
+
+
+@torch.no_grad()
+def round_trip_failures(model: FlowModel, images: Tensor, z: Tensor) -> list[int]:
+    """Which images their latents do not lead back to, byte for byte at the model's bits."""
+    cut = images >> (8 - model.n_bits) << (8 - model.n_bits)
+    wrong = (model.decode(z) != cut).flatten(1).any(dim=1)
+    return wrong.nonzero().flatten().tolist()
+
+
+@torch.no_grad()
+def interpolate(model: FlowModel, start: Tensor, end: Tensor, frames: int) -> Tensor:
+    """Images on the straight line between two latents `[C, H, W]`, uint8 `[frames, C, H, W]`."""
+    if frames < 2:
+        raise ValueError(f"frames must be at least 2, got {frames}")
+    weights = torch.linspace(0, 1, frames, device=start.device, dtype=start.dtype)
+    line = [model.decode(torch.lerp(start, end, weight)[None]) for weight in weights]
+    return torch.cat(line)
+
+
+@torch.no_grad()
+def mean_latent(model: FlowModel, batches: Iterable[Tensor]) -> Tensor:
+    """The mean of the latents of images, given batch by batch, `[C, H, W]`."""
+    total = torch.zeros(model.shape, dtype=torch.double, device=model.device)
+    count = 0
+    for batch in batches:
+        total += model.encode(batch.to(model.device)).double().sum(dim=0)
+        count += len(batch)
+    if count == 0:
+        raise ValueError("there are no images to take the mean latent of")
+    return (total / count).to(model.dtype)
+
+
+@torch.no_grad()
+def apply_attribute(
+    model: FlowModel, images: Tensor, attribute: Tensor, strengths: Sequence[float]
+) -> Tensor:
+    """Images moved along an attribute `[C, H, W]`: uint8 `[B, len(strengths), C, H, W]`."""
+    z = model.encode(images)
+    moved = [model.decode(z + strength * attribute) for strength in strengths]
+    return torch.stack(moved, dim=1)

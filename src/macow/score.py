@@ -1,0 +1,140 @@
+"""Scores of single images: their bits, what these are made of, and how unusual they are."""
+
+import io
+import json
+import math
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from macow.data.images import Images
+from macow.dequantize import log_normal, quantize
+from macow.model import FlowModel
+from macow.nets.precision import exact_float32
+from macow.seeds import generator_for
+
+QUANTILES = 201
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a model makes of an image."""
+
+    bits_per_dim: float
+    log_prior: float
+    """`log p(z)`, nats: how likely its latents are."""
+    log_det: float
+    """Nats: how much the flow had to stretch it."""
+    codec_bits_per_dim: float
+    """What a lossless codec (PNG) takes for the same image."""
+    corrected: float
+    """`bits_per_dim - codec_bits_per_dim`: surprise that complexity does not explain."""
+    percentile: float | None = None
+    """How many of a hundred reference images cost fewer bits."""
+    typicality: float | None = None
+    """1 where the middle of the reference lies, 0 beyond either of its ends."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Quantiles over images the model was not trained on: percentiles without the data."""
+
+    images: int
+    bits_per_dim: tuple[float, ...]
+    log_prior: tuple[float, ...]
+
+    @classmethod
+    def of(cls, scores: Sequence[Score]) -> "Reference":
+        """From the scores of some images."""
+        levels = np.linspace(0, 1, QUANTILES)
+        columns = ([s.bits_per_dim for s in scores], [s.log_prior for s in scores])
+        bits, prior = (tuple(np.quantile(c, levels).tolist()) for c in columns)
+        return cls(len(scores), bits, prior)
+
+    @classmethod
+    def read(cls, path: Path) -> "Reference":
+        """From `reference.json`."""
+        try:
+            values = json.loads(path.read_text())
+            tables = [tuple(map(float, values[n])) for n in ("bits_per_dim", "log_prior")]
+            return cls(int(values["images"]), *tables)
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"{path} is not a reference: {error!r}") from None
+
+    def percentile(self, bits_per_dim: float) -> float:
+        """How many of a hundred reference images cost fewer bits."""
+        levels = np.linspace(0, 100, len(self.bits_per_dim))
+        return float(np.interp(bits_per_dim, self.bits_per_dim, levels))
+
+
+@torch.no_grad()
+@exact_float32()
+def score(
+    model: FlowModel, images: Tensor, *, seed: int = 0, reference: Reference | None = None
+) -> list[Score]:
+    """Scores uint8 images `[B, C, H, W]`; the noise of an image belongs to (seed, its pixels)."""
+    model.require_images(images)
+    noise = [
+        model.draw_noise(image[None], generator_for(seed, "score", _checksum(image)))
+        for image in images
+    ]
+    u, log_q = model.dequantizer(images, torch.cat(noise))
+    z, log_det = model.flow(model.continuous(images, u))
+    log_prior = log_normal(z)
+    volume = model.num_dims * (model.n_bits - 1) * math.log(2)
+    per_dim = model.num_dims * math.log(2)
+    bits = -(log_prior + log_det - log_q - volume) / per_dim
+    scores = []
+    for i, image in enumerate(images.cpu().numpy()):
+        found, codec = bits[i].item(), codec_bits(image, model.n_bits) / model.num_dims
+        below = None if reference is None else reference.percentile(found)
+        typical = None if below is None else 1 - abs(below - 50) / 50
+        scores.append(
+            Score(
+                found, log_prior[i].item(), log_det[i].item(), codec, found - codec, below, typical
+            )
+        )
+    return scores
+
+
+def make_reference(
+    model: FlowModel, images: Images, *, batch_size: int = 64, seed: int = 0, limit: int = 0
+) -> Reference:
+    """The reference of a model on a set of images."""
+    count = min(len(images), limit or len(images))
+    scores: list[Score] = []
+    for start in range(0, count, batch_size):
+        batch = images.take(np.arange(start, min(start + batch_size, count)))
+        scores += score(model, torch.from_numpy(batch).to(model.device), seed=seed)
+    return Reference.of(scores)
+
+
+def codec_bits(image: np.ndarray, n_bits: int) -> int:
+    """The size of a PNG of the image's first `n_bits`, `[C, H, W]`, without the file's frame."""
+    levels = np.asarray(quantize(torch.from_numpy(image), n_bits)).transpose(1, 2, 0)
+    picture = Image.fromarray(levels[:, :, 0] if levels.shape[2] == 1 else levels)
+    file = io.BytesIO()
+    picture.save(file, "png", optimize=True)
+    content = file.getvalue()
+    start = content.index(b"IDAT")  # signature, header and end are the same for every image
+    return 8 * (len(content) - start - 4 - 16)
+
+
+def reference_values(reference: Reference) -> dict[str, Any]:
+    """As `reference.json` holds it."""
+    return {
+        "images": reference.images,
+        "bits_per_dim": list(reference.bits_per_dim),
+        "log_prior": list(reference.log_prior),
+    }
+
+
+def _checksum(image: Tensor) -> int:
+    return zlib.crc32(image.cpu().numpy().tobytes())
