@@ -57,6 +57,15 @@ def check(model: FlowModel, images: Tensor) -> list[Finding]:
     return [*findings, *_inversion(model, images, errors)]
 
 
+def own_samples(model: FlowModel, count: int, seed: int = 0) -> Tensor:
+    """Images the model should know: drawn by itself, or grey ones if it cannot even draw."""
+    try:
+        generator = torch.Generator().manual_seed(seed)
+        return model.sample(count, temperature=0.7, generator=generator)
+    except (RuntimeError, ArithmeticError):
+        return torch.full((count, *model.shape), 128, dtype=torch.uint8, device=model.device)
+
+
 def verdict(findings: list[Finding]) -> str:
     """In words."""
     levels = {finding.level for finding in findings}

@@ -1,6 +1,5 @@
 """A model as a folder for others: weights, configuration, reference and card."""
 
-import json
 from pathlib import Path
 
 import torch
@@ -8,7 +7,7 @@ from torch import Tensor, nn
 
 from macow.model import FlowModel
 from macow.nets.precision import exact_float32
-from macow.score import Reference, reference_values
+from macow.score import Reference
 
 CARD = """---
 library_name: macow
@@ -33,8 +32,7 @@ def export(model: FlowModel, folder: Path, reference: Reference | None = None) -
     model.save_pretrained(folder)
     figures = "No reference images: percentiles need `--reference SOURCE`."
     if reference is not None:
-        text = json.dumps(reference_values(reference)) + "\n"
-        (folder / "reference.json").write_text(text)
+        reference.write(folder)
         middle = reference.bits_per_dim[len(reference.bits_per_dim) // 2]
         figures = f"Median of {reference.images:,} reference images: {middle:.3f} bits/dim."
     channels, height, width = model.shape

@@ -1,6 +1,8 @@
-"""Grids of images."""
+"""Pictures of images: one, a grid, a film."""
 
 import math
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -18,8 +20,24 @@ def grid(images: np.ndarray, columns: int | None = None) -> Image.Image:
     for i, image in enumerate(images):
         top, left = (i // columns) * (height + 1) + 1, (i % columns) * (width + 1) + 1
         sheet[top : top + height, left : left + width] = image.transpose(1, 2, 0)
-    picture = Image.fromarray(sheet[:, :, 0] if channels == 1 else sheet)
-    factor = max(1, SMALLEST // max(picture.size))
-    return picture.resize(
-        (picture.width * factor, picture.height * factor), Image.Resampling.NEAREST
-    )
+    return _enlarged(picture(sheet.transpose(2, 0, 1)))
+
+
+def picture(image: np.ndarray) -> Image.Image:
+    """One image uint8 `[C, H, W]`."""
+    pixels = image.transpose(1, 2, 0)
+    return Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
+
+
+def film(frames: np.ndarray, path: Path, milliseconds: int = 60) -> None:
+    """Images uint8 `[N, C, H, W]` as an animation, there and back, by the file's suffix."""
+    there = [_enlarged(picture(frame)).convert("RGB") for frame in frames]
+    first, *rest = there + there[-2:0:-1]
+    options: dict[str, Any] = {"lossless": True} if path.suffix == ".webp" else {}
+    first.save(path, save_all=True, append_images=rest, duration=milliseconds, loop=0, **options)
+
+
+def _enlarged(image: Image.Image) -> Image.Image:
+    factor = max(1, SMALLEST // max(image.size))
+    size = (image.width * factor, image.height * factor)
+    return image.resize(size, Image.Resampling.NEAREST)

@@ -5,9 +5,8 @@ import json
 import math
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -68,6 +67,18 @@ class Reference:
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{path} is not a reference: {error!r}") from None
 
+    @classmethod
+    def beside(cls, folder: Path) -> "Reference | None":
+        """That of a model's folder, if it has one."""
+        path = folder / "reference.json"
+        return cls.read(path) if path.exists() else None
+
+    def write(self, folder: Path) -> None:
+        """As `reference.json` of a model's folder."""
+        temporary = folder / "reference.json.part"
+        temporary.write_text(json.dumps(asdict(self)) + "\n")
+        temporary.replace(folder / "reference.json")
+
     def percentile(self, bits_per_dim: float) -> float:
         """How many of a hundred reference images cost fewer bits."""
         levels = np.linspace(0, 100, len(self.bits_per_dim))
@@ -125,15 +136,6 @@ def codec_bits(image: np.ndarray, n_bits: int) -> int:
     content = file.getvalue()
     start = content.index(b"IDAT")  # signature, header and end are the same for every image
     return 8 * (len(content) - start - 4 - 16)
-
-
-def reference_values(reference: Reference) -> dict[str, Any]:
-    """As `reference.json` holds it."""
-    return {
-        "images": reference.images,
-        "bits_per_dim": list(reference.bits_per_dim),
-        "log_prior": list(reference.log_prior),
-    }
 
 
 def _checksum(image: Tensor) -> int:

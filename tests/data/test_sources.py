@@ -293,5 +293,7 @@ def test_images_of_one_shape_fit_a_model_of_another():
     assert images.shape == (3, 4, 4)
     assert len(images) == 360
     assert len(images.labels) == 360
+    with pytest.raises(ValueError, match="no usable test images; 0: 8x8 is smaller than 9x8"):
+        data.load("digits", "test", (1, 8, 9))
     with pytest.raises(ValueError, match="'train' or 'test', got 'valid'"):
         data.load("digits", "valid")

@@ -69,7 +69,7 @@ def test_a_run_fills_its_folder(tmp_path, capsys):
     names = {path.name for path in run.iterdir()}
     assert names == {
         "config.yaml", "env.json", "metrics.jsonl", "tensorboard", "samples", "checkpoints",
-        "config.json", "model.safetensors", "report.html",
+        "config.json", "model.safetensors", "report.html", "reference.json",
     }  # fmt: skip
     logged = rows(run)
     assert [row["step"] for row in logged if "bits" in row] == [2, 4, 6]

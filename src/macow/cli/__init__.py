@@ -11,6 +11,12 @@ VERBS = {
     "train": "train a model on images",
     "evaluate": "say how many bits images cost",
     "sample": "draw new images",
+    "score": "say what single images cost, and how unusual they are",
+    "encode": "turn images into latents",
+    "decode": "turn latents into images",
+    "interpolate": "make a film from one image to another",
+    "check": "say whether a model is sound",
+    "export": "write a model to give away",
     "data": "look at a source of images, or pack it",
     "presets": "list the published configurations",
     "import-original": "convert a checkpoint of the authors' code",
@@ -21,8 +27,9 @@ VERBS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs `macow VERB ...`; returns the exit code: 2 for a user's mistake, 130 for Ctrl-C."""
     try:
-        _dispatch(list(sys.argv[1:] if argv is None else argv) or ["--help"])
+        code = _dispatch(list(sys.argv[1:] if argv is None else argv) or ["--help"])
         sys.stdout.flush()
+        return code
     except SystemExit as stop:  # --help printed and left
         return int(stop.code or 0)
     except KeyboardInterrupt:
@@ -40,16 +47,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _dispatch(argv: list[str]) -> None:
+def _dispatch(argv: list[str]) -> int:
+    """Runs a verb; it may end with a code of its own."""
     verb, *rest = argv
     if verb in ("-h", "--help"):
         print(_help())
     elif argv == ["--version"]:
         print(f"macow {__version__}")
     elif verb in VERBS:
-        import_module(f"macow.cli.{verb.replace('-', '_')}").run(rest)
+        return import_module(f"macow.cli.{verb.replace('-', '_')}").run(rest) or 0
     else:
         raise ValueError(f"unknown verb {verb!r}; there are {', '.join(VERBS)}")
+    return 0
 
 
 def _help() -> str:

@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 from jsonargparse import Namespace
-from PIL import Image
 from tqdm import tqdm
 
 from macow.cli.parsing import add_computing, parse, parser, positive
 from macow.model import FlowModel
-from macow.pictures import grid
+from macow.pictures import grid, picture
 from macow.pretrained import load
 from macow.sampler import sample_batches
 
@@ -76,9 +75,7 @@ def _draw(
         batch_size=options.batch_size,
     ):
         for image in batch.numpy():
-            pixels = image.transpose(1, 2, 0)
-            picture = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
-            picture.save(out / f"{prefix}{len(drawn):05d}.png")
+            picture(image).save(out / f"{prefix}{len(drawn):05d}.png")
             drawn.append(image)
         bar.update(len(batch))
     return np.stack(drawn)

@@ -47,11 +47,12 @@ def load(source: str, split: Split, shape: Shape | None = None) -> Images:
         images = read(where if kind == "hf" else Path(where).expanduser(), split, shape)
     if isinstance(images, ArrayImages) and shape is not None:
         images = fitted(images, shape)
-    if len(images) == 0:
-        raise ValueError(f"{source}: no {split} images")
     size = len(images) * images.shape[0] * images.shape[1] * images.shape[2]
     if not isinstance(images, ArrayImages) and size <= IN_MEMORY:
         images = in_memory(images, f"reading {source}")
+    if len(images) == 0:
+        reason = f"; {images.problems[0]}" if images.problems else ""
+        raise ValueError(f"{source}: no usable {split} images{reason}")
     return images
 
 

@@ -20,16 +20,22 @@ def shipped_names() -> tuple[str, ...]:
     return tuple(sorted(path.parent.name for path in SHIPPED.glob("*/model.safetensors")))
 
 
+def find(name: str | os.PathLike[str]) -> Path:
+    """The folder of a shipped name, or the folder that is named."""
+    if name in shipped_names():
+        return SHIPPED / name
+    if not Path(name).is_dir():
+        known = f"; shipped models are {', '.join(shipped_names())}" if shipped_names() else ""
+        raise ValueError(f"{name}: no such folder{known}")
+    return Path(name)
+
+
 def load(name: str | os.PathLike[str], device: str | torch.device | None = None) -> FlowModel:
     """Loads a model: a shipped name, an exported folder or a run folder.
 
     A shipped name wins over a folder of the same name; `./name` is the folder.
     """
-    shipped = name in shipped_names()
-    folder = SHIPPED / name if shipped else Path(name)
-    if not shipped and not folder.is_dir():
-        known = f"; shipped models are {', '.join(shipped_names())}" if shipped_names() else ""
-        raise ValueError(f"{name}: no such folder{known}")
+    folder = find(name)
     config = _read_config(folder / "config.json")
     weights = _read_weights(folder / "model.safetensors")
     _check_weights(config, weights, folder / "model.safetensors")

@@ -22,6 +22,7 @@ from macow.model import FlowModel
 from macow.nets.precision import set_network_precision
 from macow.pictures import grid
 from macow.sampler import sample_batches
+from macow.score import make_reference
 from macow.seeds import generator_for, seed_for
 from macow.train import checkpoint
 from macow.train.batches import Batches
@@ -213,6 +214,10 @@ class Trainer:
         if best:
             self.best_bits, self.best_step = result.bits_per_dim, self.step
             model.save_pretrained(self.folder.path)
+            reference = make_reference(
+                model, self.test, batch_size=batch_size, limit=min(result.images, 1000)
+            )
+            reference.write(self.folder.path)
             self.save()
         write_report(self.folder.path, self.folder.rows(), self.baselines, done=False)
         note = ", the best so far" if best else f" (best {self.best_bits:.4f})"

@@ -1,0 +1,38 @@
+"""`macow export`: a model as a folder to give away."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from macow import data
+from macow.cli.parsing import add_computing, parse, parser
+from macow.export import export, export_program
+from macow.pretrained import find, load
+from macow.score import Reference, make_reference
+
+DESCRIPTION = """Writes a folder that macow.load reads and model hubs accept: config.json,
+model.safetensors, README.md (a model card) and reference.json, quantiles of a source's test images
+for percentiles without the data. --program also writes likelihood.pt2, the forward pass as a
+torch.export program, verified against the model.
+Example: macow export runs/digits my-digits --reference digits"""
+
+
+def run(argv: Sequence[str]) -> None:
+    """Exports, with a reference if one is given or known."""
+    arguments = parser("export", "MODEL OUT [options]", DESCRIPTION)
+    arguments.add_argument("model", help="a run or model folder, or a shipped name")
+    arguments.add_argument("out", help="the folder to write")
+    arguments.add_argument("--reference", help="a source of images, such as digits")
+    arguments.add_argument("--program", action="store_true", help="also write likelihood.pt2")
+    add_computing(arguments, batch_size=64)
+    options = parse(arguments, argv)
+    model = load(options.model, options.device)
+    reference = Reference.beside(find(options.model))
+    if options.reference:
+        images = data.load(options.reference, "test", model.shape)
+        reference = make_reference(model, images, batch_size=options.batch_size, seed=options.seed)
+    out = Path(options.out)
+    export(model, out, reference)
+    if options.program:
+        export_program(model, out / "likelihood.pt2")
+    if not options.quiet:
+        print(f"{out}: {', '.join(sorted(path.name for path in out.iterdir()))}")

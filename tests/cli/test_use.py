@@ -1,0 +1,202 @@
+"""What people do with a trained model: score, encode, decode, interpolate, check, export."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import macow
+from macow.cli import main
+from macow.latents import apply_attribute, mean_latent
+from macow.score import Reference, score
+from models import tiny_model
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    """A folder of six digits, and a file that is no image."""
+    folder = tmp_path_factory.mktemp("drawn")
+    assert main(["sample", "digits", "--count", "6", "--out", str(folder), "--quiet"]) == 0
+    (folder / "grid.png").unlink()
+    (folder / "notes.txt").write_text("hello")
+    return folder
+
+
+def test_score_gives_a_row_a_file(drawn, tmp_path, capsys):
+    out = tmp_path / "scores.csv"
+    argv = ["score", "digits", str(drawn), "--out", str(out), "--batch_size", "4"]
+    assert main(argv) == 0
+    rows = list(csv.DictReader(out.read_text().splitlines()))
+    assert [row["file"].rsplit("/", 1)[1] for row in rows][-1] == "notes.txt"
+    assert rows[-1]["error"] == "not an image"
+    assert "6 images scored, 1 could not be read" in capsys.readouterr().err
+    for row in rows[:-1]:
+        difference = float(row["bits_per_dim"]) - float(row["codec_bits_per_dim"])
+        assert float(row["corrected"]) == pytest.approx(difference)
+        assert 0 <= float(row["percentile"]) <= 100
+        assert 0 <= float(row["typicality"]) <= 1
+    lines = tmp_path / "scores.jsonl"
+    assert main(["score", "digits", str(drawn), "--out", str(lines), "--reference", "digits"]) == 0
+    again = [json.loads(line) for line in lines.read_text().splitlines()]
+    assert again[0]["bits_per_dim"] == pytest.approx(float(rows[0]["bits_per_dim"]), abs=1e-4)
+
+
+@torch.no_grad()
+def test_a_score_is_what_the_model_says():
+    model = tiny_model(variational=True, n_bits=5)
+    images = torch.randint(0, 256, (3, *model.shape), dtype=torch.uint8)
+    alone = score(model, images[1:2])[0]
+    together = score(model, images)[1]
+    assert alone.bits_per_dim == pytest.approx(together.bits_per_dim, abs=1e-4)
+    assert alone.bits_per_dim == pytest.approx(model.bits_per_dim(images[1:2]).item(), rel=0.1)
+    assert score(model, images, seed=1)[1].bits_per_dim != together.bits_per_dim
+
+
+def test_noise_is_unusual_and_a_black_image_simple():
+    model = macow.load("digits")
+    reference = Reference.beside(macow.pretrained.find("digits"))
+    noise = torch.randint(0, 256, (1, 1, 8, 8), dtype=torch.uint8)
+    black = torch.zeros(1, 1, 8, 8, dtype=torch.uint8)
+    unusual, simple = (score(model, image, reference=reference)[0] for image in (noise, black))
+    assert unusual.percentile == 100
+    assert unusual.typicality == 0
+    assert simple.codec_bits_per_dim < unusual.codec_bits_per_dim
+
+
+def test_percentiles_follow_the_quantiles(tmp_path):
+    reference = Reference(3, (1.0, 2.0, 3.0), (0.0, 0.0, 0.0))
+    assert reference.percentile(0.5) == 0
+    assert reference.percentile(2.5) == 75
+    assert reference.percentile(9.0) == 100
+    reference.write(tmp_path)
+    assert Reference.beside(tmp_path) == reference
+    (tmp_path / "reference.json").write_text("{}")
+    with pytest.raises(ValueError, match="not a reference"):
+        Reference.beside(tmp_path)
+
+
+def test_latents_lead_back_to_the_files(drawn, tmp_path, capsys):
+    npz, out = tmp_path / "latents.npz", tmp_path / "back"
+    images = [str(path) for path in sorted(drawn.glob("*.png"))]
+    assert main(["encode", "digits", *images, "--out", str(npz)]) == 0
+    with np.load(npz) as archive:
+        assert archive["latents"].shape == (6, 1, 8, 8)
+        assert archive["names"].tolist() == images
+    assert main(["decode", "digits", str(npz), "--out", str(out), "--batch_size", "4"]) == 0
+    for path, back in zip(images, sorted(out.iterdir()), strict=True):
+        assert np.array_equal(np.asarray(Image.open(path)), np.asarray(Image.open(back)))
+    capsys.readouterr()
+    assert main(["encode", "digits", str(drawn), "--out", str(npz)]) == 1
+    assert "notes.txt: not an image" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("suffix", ["webp", "gif"])
+def test_films_start_and_end_at_their_images(drawn, tmp_path, suffix):
+    film = tmp_path / f"film.{suffix}"
+    ends = [str(drawn / "00000.png"), "sample:3"]
+    assert main(["interpolate", "digits", *ends, "--out", str(film), "--frames", "5"]) == 0
+    with Image.open(film) as animation:
+        assert animation.n_frames == 8  # there and back
+        animation.seek(0)
+        first = np.asarray(animation.convert("L").resize((8, 8), Image.Resampling.NEAREST))
+    start = np.asarray(Image.open(drawn / "00000.png"))
+    assert np.abs(first.astype(int) - start).max() <= (0 if suffix == "webp" else 8)
+    with Image.open(tmp_path / "film.png") as strip:
+        assert strip.width > strip.height
+
+
+def test_attributes_are_differences_of_mean_latents(drawn, tmp_path):
+    few, many = tmp_path / "few", tmp_path / "many"
+    for folder, numbers in ((few, (0, 1)), (many, (2, 3, 4))):
+        folder.mkdir()
+        for i in numbers:
+            (folder / f"{i}.png").write_bytes((drawn / f"{i:05d}.png").read_bytes())
+    argv = ["interpolate", "digits", str(drawn / "00000.png"), "--frames", "3"]
+    argv += ["--toward", str(few), "--away", str(many), "--out", str(tmp_path / "film.webp")]
+    assert main(argv) == 0
+    model = macow.load("digits")
+    images = torch.from_numpy(
+        np.stack([np.asarray(Image.open(drawn / f"{i:05d}.png"))[None] for i in range(4)])
+    )
+    mean = mean_latent(model, [images[:3], images[3:]])
+    torch.testing.assert_close(mean, model.encode(images).mean(dim=0), atol=1e-5, rtol=0)
+    moved = apply_attribute(model, images, 0.1 * mean, [0.0, 1.0])
+    assert moved.shape == (4, 2, 1, 8, 8)
+    assert torch.equal(moved[:, 0], images)
+    with pytest.raises(ValueError, match="no images"):
+        mean_latent(model, [])
+
+
+def spoil(change):
+    model = macow.load("digits")
+    with torch.no_grad():
+        change(model)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        (lambda m: None, 0, "is sound"),
+        (lambda m: m.flow.level1["block0"].step2.glow.norm.shift.fill_(float("nan")), 1,
+         "flow.level1.block0.step2.glow.norm.shift"),
+        (lambda m: m.flow.level1["block1"].step0.glow.norm.log_scale.fill_(60.0), 1,
+         "flow.level1.block1.step0.glow.norm scales a channel"),
+        (lambda m: m.flow.level2["block0"].step1.glow.mix.weight.copy_(torch.ones(8, 8)), 1,
+         "flow.level2.block0.step1.glow.mix is nearly singular"),
+        (lambda m: setattr(m, "is_initialized", False), 1, "not initialised"),
+    ],
+)  # fmt: skip
+def test_check_finds_what_is_wrong_and_where(change, code, words, tmp_path, capsys):
+    spoil(change).save_pretrained(tmp_path)
+    assert main(["check", str(tmp_path)]) == code
+    assert words in capsys.readouterr().out
+    assert main(["check", str(tmp_path), "--data", "digits", "--json"]) == code
+    assert json.loads(capsys.readouterr().out)["findings"]
+
+
+def test_export_is_a_model_for_others(tmp_path, capsys):
+    model = tiny_model(variational=True, size=(8, 8))
+    model.save_pretrained(tmp_path / "model")
+    out = tmp_path / "given"
+    argv = ["export", str(tmp_path / "model"), str(out), "--reference", "digits", "--program"]
+    assert main(argv) == 0
+    assert sorted(path.name for path in out.iterdir()) == [
+        "README.md", "config.json", "likelihood.pt2", "model.safetensors", "reference.json",
+    ]  # fmt: skip
+    card = (out / "README.md").read_text()
+    assert "variational dequantization" in card
+    assert "360 reference images" in card
+    program = torch.export.load(out / "likelihood.pt2").module()
+    images = torch.randint(0, 256, (5, *model.shape), dtype=torch.uint8)
+    eps = torch.randn(images.shape)
+    with torch.no_grad():
+        torch.testing.assert_close(
+            program(images, eps), macow.load(out)(images, eps=eps), rtol=1e-4, atol=1e-2
+        )
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["score", "digits", "/nowhere"], "/nowhere: no such file or folder"),
+        (["encode", "digits", "/nowhere.png"], "/nowhere.png: no such file"),
+        (["decode", "digits", "/nowhere.npz"], "/nowhere.npz: No such file"),
+        (["interpolate", "digits", "a.png"], "give two images, or one with"),
+        (["interpolate", "digits", "a.png", "b.png", "--out", "f.mp4"], ".webp or .gif"),
+        (["interpolate", "digits", "sample:x", "sample:1"], "a sample is sample:NUMBER"),
+        (["interpolate", "digits", "/nowhere.png", "sample:1"], "/nowhere.png: no such file"),
+        (["check", "/nowhere"], "/nowhere: no such folder"),
+        (["export", "/nowhere", "out"], "/nowhere: no such folder"),
+    ],
+)
+def test_mistakes_are_one_line(argv, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(argv) == 2
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1, printed
+    assert message in printed
+    assert not list(tmp_path.iterdir())
