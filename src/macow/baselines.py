@@ -9,12 +9,12 @@ def baselines(train: np.ndarray, test: np.ndarray, n_bits: int, seed: int = 0) -
     """Test bits per dimension of three densities fitted to `train`, uint8 `[N, C, H, W]` both.
 
     `uniform` knows nothing, `histogram` each value's own distribution (counts plus one), `gaussian`
-    mean and full covariance, with uniform dequantization. The last is left out where images have
-    more values than there are images to fit it to.
+    mean and full covariance, with uniform dequantization. The last is left out where there are not
+    twice as many images as an image has values.
     """
     train, test = (images.reshape(len(images), -1) >> (8 - n_bits) for images in (train, test))
     found = {"uniform": float(n_bits), "histogram": _histogram(train, test, 2**n_bits)}
-    if train.shape[1] < min(len(train), 4096):
+    if 2 * train.shape[1] <= len(train) and train.shape[1] <= 4096:
         found["gaussian"] = _gaussian(train, test, seed)
     return found
 

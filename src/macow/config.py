@@ -1,5 +1,6 @@
 """Configurations that build. Every field is a scalar, a tuple, a `Literal` or a config or None."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from types import UnionType
@@ -257,6 +258,8 @@ class TrainConfig:
                 raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
         if not 0 <= self.ema < 1:
             raise ValueError(f"ema must be at least 0 and below 1, got {self.ema}")
+        if not all(0 <= t < math.inf for t in self.sample_temperatures):
+            raise ValueError(f"sample_temperatures must be >= 0, got {self.sample_temperatures}")
         if self.batch_size % self.batch_steps:
             raise ValueError(
                 f"batch_size {self.batch_size} must be divisible by batch_steps {self.batch_steps}"
@@ -308,8 +311,11 @@ def _read(kind: Any, value: Any, where: str) -> Any:
             size = f"{1 + len(others)} values" if fixed else "values"
             raise ValueError(f"{where} must be a list of {size}, got {value!r}")
         return tuple(_read(inner, item, f"{where}[{i}]") for i, item in enumerate(value))
-    if kind is float and type(value) is int:
-        return float(value)
+    if kind is float and isinstance(value, int | str) and not isinstance(value, bool):
+        try:
+            return float(value)  # YAML takes 5e-4 for text
+        except ValueError:
+            raise ValueError(f"{where} must be float, got {value!r}") from None
     if type(value) is not kind:
         raise ValueError(f"{where} must be {kind.__name__}, got {value!r}")
     return value

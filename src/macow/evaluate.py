@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from macow import distribution
 from macow.data.images import Images
 from macow.model import FlowModel
 from macow.nets.precision import exact_float32
@@ -22,10 +23,10 @@ class Evaluation:
     num_samples: int
     bits_per_dim: float
     """The bound, averaged over the draws of the noise (Monte Carlo)."""
-    bits_per_dim_error: float
+    bits_per_dim_error: float | None
     importance_weighted: float
     """The tighter bound of all draws of an image together; equal to the other for one draw."""
-    importance_weighted_error: float
+    importance_weighted_error: float | None
     noise_entropy: float
     """`-log q`: what the dequantizer's noise gives back; 0 if it is uniform."""
 
@@ -45,8 +46,13 @@ def evaluate(
     """Scores images, `num_samples` draws of noise each; noise is of (seed, image, draw)."""
     count = min(len(images), limit or len(images))
     bounds, log_qs = [], []
-    bar = tqdm(total=count, desc="evaluating", unit=" images", disable=None if progress else True)
-    for start in range(0, count, batch_size):
+    bar = tqdm(
+        total=count,
+        desc="evaluating",
+        unit=" images",
+        disable=None if progress and distribution.is_first() else True,
+    )
+    for start in distribution.mine(range(0, count, batch_size)):
         indices = np.arange(start, min(start + batch_size, count))
         batch = torch.from_numpy(images.take(indices)).to(model.device)
         draws = [
@@ -55,10 +61,10 @@ def evaluate(
         ]
         bounds.append(torch.stack([log_p - log_q for log_p, log_q in draws]).cpu().double())
         log_qs.append(torch.stack([log_q for _, log_q in draws]).cpu().double())
-        bar.update(len(indices))
+        bar.update(distribution.count() * len(indices))
     bar.close()
     per_dim = model.num_dims * math.log(2)
-    bound, log_q = torch.cat(bounds, dim=1), torch.cat(log_qs, dim=1)
+    bound, log_q = (torch.cat(distribution.in_order(p), dim=1) for p in (bounds, log_qs))
     weighted = torch.logsumexp(bound, dim=0) - math.log(num_samples)
     mean, error = _mean_and_error(-bound.mean(dim=0) / per_dim)
     weighted_mean, weighted_error = _mean_and_error(-weighted / per_dim)
@@ -74,6 +80,6 @@ def _noise(model: FlowModel, batch: Tensor, seed: int, indices: np.ndarray, draw
     return torch.cat(noise)
 
 
-def _mean_and_error(values: Tensor) -> tuple[float, float]:
-    error = values.std().item() / math.sqrt(len(values)) if len(values) > 1 else math.nan
+def _mean_and_error(values: Tensor) -> tuple[float, float | None]:
+    error = values.std().item() / math.sqrt(len(values)) if len(values) > 1 else None
     return values.mean().item(), error

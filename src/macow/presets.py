@@ -38,7 +38,7 @@ def imagenet64() -> RunConfig:
         hidden=(24, 512, 512, 512, 512),
         kernel=(2, 5),
     )
-    return RunConfig(ModelConfig(flow, size=(64, 64)), TrainConfig(batch_size=160))
+    return RunConfig(ModelConfig(flow, size=(64, 64)), TrainConfig(batch_size=160, init_images=512))
 
 
 def imagenet64_org() -> RunConfig:
@@ -63,7 +63,7 @@ def lsun128() -> RunConfig:
         affine_prior=False,
     )
     model = ModelConfig(flow, size=(128, 128), n_bits=5)
-    return RunConfig(model, TrainConfig(batch_size=160), temperature=0.9)
+    return RunConfig(model, TrainConfig(batch_size=160, init_images=160), temperature=0.9)
 
 
 def lsun128_variational() -> RunConfig:
@@ -81,7 +81,7 @@ def celebahq256() -> RunConfig:
         affine=False,
     )
     model = ModelConfig(flow, size=(256, 256), n_bits=5)
-    return RunConfig(model, TrainConfig(batch_size=40), temperature=0.7)
+    return RunConfig(model, TrainConfig(batch_size=40, init_images=40), temperature=0.7)
 
 
 def celebahq256_variational() -> RunConfig:

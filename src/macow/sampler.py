@@ -1,6 +1,6 @@
 """New images by seed and number: the same picture whatever the batch or the device."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -19,10 +19,9 @@ def latents(shape: tuple[int, int, int], seed: int, numbers: Iterable[int]) -> T
     )
 
 
-def sample_batches(
-    model: FlowModel, count: int, *, temperature: float, seed: int, batch_size: int
-) -> Iterator[Tensor]:
-    """Samples 0 to `count - 1`, batch by batch, uint8 on the CPU."""
-    for start in range(0, count, batch_size):
-        z = latents(model.shape, seed, range(start, min(start + batch_size, count)))
-        yield model.decode(temperature * z.to(model.device, model.dtype)).cpu()
+def draw(
+    model: FlowModel, numbers: Sequence[int], *, temperature: float = 1.0, seed: int = 0
+) -> Tensor:
+    """Samples number so and so, uint8 `[n, C, H, W]` on the CPU."""
+    z = latents(model.shape, seed, numbers).to(model.device, model.dtype)
+    return model.decode(temperature * z).cpu()

@@ -31,11 +31,15 @@ def trained(tmp_path_factory):
 
 def test_a_folder_of_pictures_is_all_it_takes(tmp_path, capsys):
     rng = np.random.default_rng(0)
+    (tmp_path / "pictures").mkdir()
     for i in range(30):
         pixels = rng.integers(0, 256, (12 + i % 3, 14, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(tmp_path / f"{i}.jpg")
-    (tmp_path / "notes.txt").write_text("not a picture")
-    assert train(tmp_path / "out" / "run", data=f"folder:{tmp_path}") == 0
+        Image.fromarray(pixels).save(tmp_path / "pictures" / f"{i}.jpg")
+    (tmp_path / "pictures" / "notes.txt").write_text("not a picture")
+    inside = tmp_path / "pictures" / "run"
+    assert train(inside, data=f"folder:{tmp_path / 'pictures'}") == 2
+    assert "lies inside the images' folder" in capsys.readouterr().err
+    assert train(tmp_path / "out" / "run", data=f"folder:{tmp_path / 'pictures'}") == 0
     printed = capsys.readouterr().err
     assert "left out" in printed
     assert "notes.txt: not an image" in printed
@@ -157,7 +161,7 @@ def test_the_shipped_digits_work_right_away(tmp_path, capsys):
         (["sample", "/nowhere"], "/nowhere: no such folder"),
         (["data", "pack", "digits"], "which folder?"),
         (["data", "info", "folder:/nowhere", "--size", "8,8"], "/nowhere: no such folder"),
-        (["data", "info", "folder:/"], "say which one you want"),
+        (["data", "info", "folder:/"], "as in --size 64,64"),
     ],
 )
 def test_mistakes_are_one_line(argv, message, capsys, tmp_path, monkeypatch):

@@ -40,7 +40,7 @@ def measure(
     shape = (config.model.channels, *config.model.size)
     images, test = (data.load(source, split, shape) for split in ("train", "test"))
     with tempfile.TemporaryDirectory() as folder:
-        run = RunFolder(Path(folder), config, source, seed)
+        run = RunFolder(Path(folder) / "run", config, source, seed)
         trainer = Trainer(
             config, images, test, run, seed, torch.device(device), start=None, quiet=True
         )
@@ -48,7 +48,8 @@ def measure(
         for step in range(repeats + 1):
             batches.append(_time(lambda step=step: trainer.batches.at(step), device))  # type: ignore[misc]
             updates.append(_time(trainer.update, device))
-        trainer.close()
+        trainer.batches.close()
+        run.close()
     return DataCost(median(batches[1:]), median(updates[1:]))  # the first of each warms up
 
 

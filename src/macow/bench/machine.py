@@ -1,10 +1,11 @@
 """What a measurement was made on."""
 
 import platform
-import subprocess
 from pathlib import Path
 
 import torch
+
+from macow._version import commit
 
 
 def machine(device: str) -> dict[str, str]:
@@ -16,7 +17,7 @@ def machine(device: str) -> dict[str, str]:
         "threads": str(torch.get_num_threads()),
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "commit": _commit(),
+        "commit": commit(),
     }
 
 
@@ -25,13 +26,3 @@ def _cpu_name() -> str:
     lines = info.read_text().splitlines() if info.exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
-
-
-def _commit() -> str:
-    folder = Path(__file__).parent
-    try:
-        git = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--exclude", "*"]
-        done = subprocess.run(git, capture_output=True, text=True, check=True, timeout=10)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout.strip()

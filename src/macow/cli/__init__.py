@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, ArithmeticError, MemoryError) as error:
         return _fail(str(error))
     except RuntimeError as error:
-        if "memory" not in str(error):
+        if not any(words in str(error) for words in ("out of memory", "allocate memory")):
             raise
         return _fail("out of memory: try a smaller --batch_size")
     return 0
@@ -72,5 +72,7 @@ def _help() -> str:
 
 
 def _fail(message: str, code: int = 2) -> int:
-    print(f"macow: {' '.join(message.split())}", file=sys.stderr)
+    rank = os.environ.get("RANK", "0")  # of several processes, others than the first say who
+    name = "macow" if rank == "0" else f"macow, process {rank}"
+    print(f"{name}: {' '.join(message.split())}", file=sys.stderr)
     return code

@@ -1,20 +1,21 @@
 """`macow data`: look at a source of images, or pack it for fast training."""
 
 import os
+import shutil
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
 import numpy as np
-from tqdm import tqdm
 
 from macow import data
 from macow.cli.parsing import parse, parser, size
+from macow.data.images import readable
 
 DESCRIPTION = """Looks at a source of images, or packs it: `info SOURCE` counts its images and names
 what cannot be used; `pack SOURCE DIR --size 64,64` writes train.npy and test.npy, which packed:DIR
 maps into memory. Sources: """ + "; ".join(what for _, what in data.SOURCES.values())
-CHUNK = 256
 
 
 def run(argv: Sequence[str]) -> None:
@@ -41,17 +42,24 @@ def run(argv: Sequence[str]) -> None:
 
 
 def _pack(images: data.Images, folder: Path, split: str) -> None:
+    """Writes the images that can be read; the others are named."""
     folder.mkdir(parents=True, exist_ok=True)
     temporary, target = folder / f".{split}.npy", folder / f"{split}.npy"
-    array = np.lib.format.open_memmap(
-        temporary, mode="w+", dtype=np.uint8, shape=(len(images), *images.shape)
-    )
-    for start in tqdm(range(0, len(images), CHUNK), desc=f"packing {split}", disable=None):
-        chosen = np.arange(start, min(start + CHUNK, len(images)))
-        array[chosen] = images.take(chosen)
-    array.flush()
-    del array
+    good: list[int] = []
+    with tempfile.TemporaryFile(dir=folder) as rows:
+        for index, image in readable(images, f"packing {split}"):
+            if isinstance(image, str):
+                print(f"left out {image}")
+            else:
+                rows.write(image.tobytes())
+                good.append(index)
+        with temporary.open("wb") as file:
+            shape = (len(good), *images.shape)
+            header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)
+            rows.seek(0)
+            shutil.copyfileobj(rows, file, 1 << 24)
     os.replace(temporary, target)
     if images.labels is not None:
-        np.save(folder / f"{split}_labels.npy", images.labels)
-    print(f"written to {target}")
+        np.save(folder / f"{split}_labels.npy", images.labels[good])
+    print(f"written to {target}: {len(good):,} images")

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from macow import data
-from macow.cli.parsing import add_computing, parse, parser, positive
+from macow.cli.parsing import add_computing, natural, parse, parser, positive
+from macow.distribution import is_first, joined
 from macow.evaluate import evaluate
 from macow.pretrained import load
 
@@ -21,32 +22,37 @@ def run(argv: Sequence[str]) -> None:
     arguments.add_argument("--data", required=True, help="digits, cifar10:PATH, folder:PATH, ...")
     arguments.add_argument("--split", choices=["train", "test"], default="test", help="of the data")
     arguments.add_argument("--num_samples", type=positive, default=1, help="draws an image")
-    arguments.add_argument("--limit", type=int, default=0, help="first so many images; 0: all")
+    arguments.add_argument("--limit", type=natural, default=0, help="first so many images; 0: all")
     arguments.add_argument("--json", action="store_true", help="print JSON")
     add_computing(arguments, batch_size=64)
     options = parse(arguments, argv)
-    model = load(options.model, options.device)
-    images = data.load(options.data, options.split, model.shape)
-    result = evaluate(
-        model,
-        images,
-        num_samples=options.num_samples,
-        batch_size=options.batch_size,
-        seed=options.seed,
-        limit=options.limit,
-        progress=not options.quiet,
-    )
+    with joined(options.device) as device:
+        model = load(options.model, device)
+        images = data.load(options.data, options.split, model.shape)
+        result = evaluate(
+            model,
+            images,
+            num_samples=options.num_samples,
+            batch_size=options.batch_size,
+            seed=options.seed,
+            limit=options.limit,
+            progress=not options.quiet,
+        )
+        if not is_first():
+            return
     if options.json:
         print(json.dumps({**asdict(result), "problems": list(images.problems)}, indent=2))
         return
     for line in images.problems:
         print(f"left out {line}")
     print(f"{result.images:,} {options.split} images of {options.data}, {result.num_samples} draws")
-    print(f"bits/dim             {result.bits_per_dim:.4f} +- {result.bits_per_dim_error:.4f}")
+    print(f"bits/dim             {_figure(result.bits_per_dim, result.bits_per_dim_error)}")
     if result.num_samples > 1:
-        print(
-            f"importance-weighted  {result.importance_weighted:.4f} "
-            f"+- {result.importance_weighted_error:.4f}"
-        )
+        weighted = _figure(result.importance_weighted, result.importance_weighted_error)
+        print(f"importance-weighted  {weighted}")
     if result.noise_entropy:
         print(f"noise entropy        {result.noise_entropy:.4f}")
+
+
+def _figure(mean: float, error: float | None) -> str:
+    return f"{mean:.4f}" if error is None else f"{mean:.4f} +- {error:.4f}"

@@ -13,7 +13,7 @@ class _Help(DefaultHelpFormatter):
 
     def _expand_help(self, action: Action) -> str:
         text = super()._expand_help(action)
-        text = re.sub(r"type: <function \w+ at \w+>(, )?", "", text)
+        text = re.sub(r"type: <function .*? at \w+>(, )?", "", text)
         return re.sub(r"(, )?default: (null|False)", "", text).replace("()", "").rstrip()
 
 
@@ -46,6 +46,13 @@ def add_computing(arguments: ArgumentParser, batch_size: int) -> None:
     )
     arguments.add_argument("--seed", type=int, default=0, help="of all randomness")
     arguments.add_argument("--quiet", action="store_true", help="print results only")
+
+
+def natural(value: str | int) -> int:
+    """Reads a whole number from 0."""
+    if not str(value).isdecimal():
+        raise ArgumentTypeError(f"must be a whole number from 0, got {value!r}")
+    return int(value)
 
 
 def positive(value: str | int) -> int:

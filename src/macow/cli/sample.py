@@ -2,17 +2,18 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import yaml
 from jsonargparse import Namespace
 from tqdm import tqdm
 
 from macow.cli.parsing import add_computing, parse, parser, positive
+from macow.distribution import in_order, is_first, joined, mine
 from macow.model import FlowModel
 from macow.pictures import grid, picture
-from macow.pretrained import load
-from macow.sampler import sample_batches
+from macow.pretrained import find, load
+from macow.sampler import draw
 
 DESCRIPTION = """Draws images: grid.png, one PNG each, and with --npz all in samples.npz as arr_0
 [N, H, W, C]. Picture number n depends on --seed and --temperature alone, not on how many are drawn.
@@ -26,29 +27,28 @@ def run(argv: Sequence[str]) -> None:
     arguments = parser("sample", "MODEL [options]", DESCRIPTION)
     arguments.add_argument("model", help="a run or model folder, or a shipped name")
     arguments.add_argument("--count", type=positive, default=64, help="images a temperature")
-    arguments.add_argument("--temperature", type=str, default="1.0", help="one, or several")
+    arguments.add_argument(
+        "--temperature", type=str, default=None, help="one, or several; default: the run's"
+    )
     arguments.add_argument("--out", default="samples", help="the folder to write")
     arguments.add_argument("--npz", action="store_true", help="also write samples.npz")
     add_computing(arguments, batch_size=64)
     options = parse(arguments, argv)
-    sweep = _temperatures(options.temperature)
-    model = load(options.model, options.device)
-    out = Path(options.out)
-    out.mkdir(parents=True, exist_ok=True)
-    rows = []
-    with tqdm(
-        total=options.count * len(sweep), unit=" images", disable=True if options.quiet else None
-    ) as bar:
-        for temperature in sweep:
-            prefix = f"t{temperature:g}_" if len(sweep) > 1 else ""
-            rows.append(_draw(model, options, temperature, out, prefix, bar))
-    columns = min(options.count, 16) if len(sweep) > 1 else None
-    shown = np.concatenate([row[: columns or IN_GRID] for row in rows])
-    grid(shown, columns).save(out / "grid.png")
-    if options.npz:
-        np.savez_compressed(out / "samples.npz", np.concatenate(rows).transpose(0, 2, 3, 1))
-    if not options.quiet:
-        print(f"{out / 'grid.png'}: {len(shown)} of {options.count * len(sweep)} samples")
+    sweep = _temperatures(options.temperature or _usual(find(options.model)))
+    with joined(options.device) as device:
+        model = load(options.model, device)
+        out = Path(options.out)
+        out.mkdir(parents=True, exist_ok=True)
+        images = [_draw(model, options, t, out, many=len(sweep) > 1) for t in sweep]
+        if is_first():
+            _show(images, out, options)
+
+
+def _usual(folder: Path) -> str:
+    """The temperature a run was configured with."""
+    file = folder / "config.yaml"
+    document = yaml.safe_load(file.read_text()) if file.exists() else {}
+    return str(document.get("temperature", 1.0))
 
 
 def _temperatures(text: str) -> list[float]:
@@ -63,19 +63,28 @@ def _temperatures(text: str) -> list[float]:
 
 
 def _draw(
-    model: FlowModel, options: Namespace, temperature: float, out: Path, prefix: str, bar: Any
+    model: FlowModel, options: Namespace, temperature: float, out: Path, *, many: bool
 ) -> np.ndarray:
-    """Draws all images of one temperature and writes each as it comes."""
+    """Draws all images of one temperature, each written as it comes; processes share batches."""
+    prefix = f"t{temperature:g}_" if many else ""
     drawn: list[np.ndarray] = []
-    for batch in sample_batches(
-        model,
-        options.count,
-        temperature=temperature,
-        seed=options.seed,
-        batch_size=options.batch_size,
-    ):
-        for image in batch.numpy():
-            picture(image).save(out / f"{prefix}{len(drawn):05d}.png")
-            drawn.append(image)
-        bar.update(len(batch))
-    return np.stack(drawn)
+    starts = mine(range(0, options.count, options.batch_size))
+    hidden = True if options.quiet or not is_first() else None
+    for start in tqdm(starts, desc=f"temperature {temperature:g}", unit=" batches", disable=hidden):
+        numbers = range(start, min(start + options.batch_size, options.count))
+        batch = draw(model, numbers, temperature=temperature, seed=options.seed).numpy()
+        for number, image in zip(numbers, batch, strict=True):
+            picture(image).save(out / f"{prefix}{number:05d}.png")
+        drawn.append(batch)
+    return np.concatenate(in_order(drawn))
+
+
+def _show(images: list[np.ndarray], out: Path, options: Namespace) -> None:
+    """The grid, a row for each of several temperatures; the npz if asked for."""
+    columns = min(options.count, 16) if len(images) > 1 else None
+    shown = np.concatenate([some[: columns or IN_GRID] for some in images])
+    grid(shown, columns).save(out / "grid.png")
+    if options.npz:
+        np.savez_compressed(out / "samples.npz", np.concatenate(images).transpose(0, 2, 3, 1))
+    if not options.quiet:
+        print(f"{out / 'grid.png'}: {len(shown)} of {options.count * len(images)} samples")

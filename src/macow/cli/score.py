@@ -6,15 +6,19 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, fields
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import torch
+from jsonargparse import Namespace
 from tqdm import tqdm
 
 from macow import data
 from macow.cli.parsing import add_computing, parse, parser
+from macow.data.folder import files_below
+from macow.distribution import count, in_order, is_first, joined, mine
 from macow.model import FlowModel
 from macow.pretrained import find, load
 from macow.score import Reference, Score, make_reference, score
@@ -38,36 +42,34 @@ def run(argv: Sequence[str]) -> None:
     arguments.add_argument("--reference", help="a source whose test images to compare with")
     add_computing(arguments, batch_size=64)
     options = parse(arguments, argv)
-    model = load(options.model, options.device)
-    reference = Reference.beside(find(options.model))
-    if options.reference:
-        images = data.load(options.reference, "test", model.shape)
-        reference = make_reference(model, images, batch_size=options.batch_size, seed=options.seed)
     paths = [Path(path) for path in options.paths]
     if missing := [path for path in paths if not path.exists()]:
         raise ValueError(f"{missing[0]}: no such file or folder")
-    rows = _rows(model, paths, options.batch_size, options.seed, reference)
-    with ExitStack() as stack:
-        out: IO[str] = sys.stdout
-        if options.out:
-            out = stack.enter_context(Path(options.out).open("w", newline=""))
-        count, bad = _write(rows, out, as_json=str(options.out).endswith(".jsonl"))
-    if not options.quiet:
-        note = "" if reference else "; no reference: percentiles need --reference SOURCE"
-        print(f"{count} images scored, {bad} could not be read{note}", file=sys.stderr)
+    with joined(options.device) as device:
+        model = load(options.model, device)
+        reference = Reference.beside(find(options.model))
+        if options.reference:
+            images = data.load(options.reference, "test", model.shape)
+            reference = make_reference(
+                model, images, batch_size=options.batch_size, seed=options.seed
+            )
+        rows = _rows(model, paths, options, reference)
+        if count() > 1:
+            rows = iter(in_order([*rows]))
+        if is_first():
+            _write_all(rows, options, known=reference is not None)
 
 
 def _rows(
-    model: FlowModel, paths: list[Path], batch_size: int, seed: int, reference: Reference | None
-) -> Iterator[dict[str, Any]]:
-    """Rows in the order of the files; images wait until they fill a batch."""
-    waiting: list[tuple[Path, np.ndarray | str]] = []
-    for item in tqdm(data.each_image(paths, model.shape), unit=" files", disable=None):
-        waiting.append(item)
-        if sum(not isinstance(image, str) for _, image in waiting) == batch_size:
-            yield from _scored(model, waiting, seed, reference)
-            waiting = []
-    yield from _scored(model, waiting, seed, reference)
+    model: FlowModel, paths: list[Path], options: Namespace, reference: Reference | None
+) -> Iterator[list[dict[str, Any]]]:
+    """The rows of one batch of files after the other; processes share the batches."""
+    files = [file for path in paths for file in (files_below(path) if path.is_dir() else [path])]
+    size = options.batch_size
+    batches = mine([files[i : i + size] for i in range(0, len(files), size)])
+    hidden = True if options.quiet or not is_first() else None
+    for batch in tqdm(batches, unit=" batches", disable=hidden):
+        yield _scored(model, [*data.each_image(batch, model.shape)], options.seed, reference)
 
 
 def _scored(
@@ -75,29 +77,45 @@ def _scored(
     items: list[tuple[Path, np.ndarray | str]],
     seed: int,
     reference: Reference | None,
-) -> Iterator[dict[str, Any]]:
+) -> list[dict[str, Any]]:
     images = [image for _, image in items if not isinstance(image, str)]
     scores: Iterator[Score] = iter(())
     if images:
         batch = torch.from_numpy(np.stack(images)).to(model.device)
         scores = iter(score(model, batch, seed=seed, reference=reference))
-    for path, image in items:
-        if isinstance(image, str):
-            yield {"file": str(path), "error": image}
-        else:
-            yield {"file": str(path), **asdict(next(scores))}
+    return [
+        {"file": str(path), "error": image}
+        if isinstance(image, str)
+        else {"file": str(path), **asdict(next(scores))}
+        for path, image in items
+    ]
+
+
+def _write_all(rows: Iterator[list[dict[str, Any]]], options: Namespace, *, known: bool) -> None:
+    with ExitStack() as stack:
+        out: IO[str] = sys.stdout
+        if options.out:
+            out = stack.enter_context(Path(options.out).open("w", newline=""))
+        good, bad = _write(chain.from_iterable(rows), out, as_json=_is_json(options.out))
+    if not options.quiet:
+        note = "" if known else "; no reference: percentiles need --reference SOURCE"
+        print(f"{good} images scored, {bad} could not be read{note}", file=sys.stderr)
+
+
+def _is_json(out: str | None) -> bool:
+    return out is not None and out.endswith(".jsonl")
 
 
 def _write(rows: Iterator[dict[str, Any]], out: IO[str], *, as_json: bool) -> tuple[int, int]:
     writer = csv.DictWriter(out, COLUMNS)
     if not as_json:
         writer.writeheader()
-    count = bad = 0
+    good = bad = 0
     for row in rows:
         if as_json:
             out.write(json.dumps(row) + "\n")
         else:
             writer.writerow(row)
         bad += "error" in row
-        count += "error" not in row
-    return count, bad
+        good += "error" not in row
+    return good, bad

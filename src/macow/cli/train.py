@@ -11,6 +11,7 @@ from jsonargparse import ArgumentParser, set_parsing_settings
 
 from macow.cli.parsing import device, parse, parser
 from macow.config import ModelConfig, RunConfig, TrainConfig, from_dict
+from macow.distribution import is_first, joined
 from macow.model import FlowModel
 from macow.presets import preset
 from macow.pretrained import load
@@ -38,16 +39,18 @@ def run(argv: Sequence[str]) -> None:
     for needed, example in (("data", "--data digits"), ("run", "--run runs/digits")):
         if not options[needed]:
             raise ValueError(f"train: --{needed} is missing, as in {example}")
-    fit(
-        RunConfig(options.model, options.train, options.temperature),
-        options.data,
-        options.run,
-        seed=options.seed,
-        device=options.device,
-        start=start,
-        quiet=options.quiet,
-    )
-    if not options.quiet:
+    with joined(options.device) as own_device:
+        fit(
+            RunConfig(options.model, options.train, options.temperature),
+            options.data,
+            options.run,
+            seed=options.seed,
+            device=own_device,
+            start=start,
+            quiet=options.quiet,
+        )
+        speaks = is_first() and not options.quiet
+    if speaks:
         print(f"done: look at {Path(options.run) / 'report.html'}", file=sys.stderr)
 
 
@@ -56,13 +59,19 @@ def _take(argv: list[str], option: str) -> str | None:
     for i, word in enumerate(argv):
         if word.startswith(f"{option}="):
             del argv[i]
-            return word.partition("=")[2]
+            return _once(word.partition("=")[2], argv, option)
         if word == option:
             if i + 1 == len(argv):
                 raise ValueError(f"train: {option} needs a value")
             del argv[i]
-            return argv.pop(i)
+            return _once(argv.pop(i), argv, option)
     return None
+
+
+def _once(value: str, rest: list[str], option: str) -> str:
+    if any(word == option or word.startswith(f"{option}=") for word in rest):
+        raise ValueError(f"train: {option} is given twice")
+    return value
 
 
 def _document(chosen: str | None, file: str | None, start: FlowModel | None) -> dict[str, Any]:

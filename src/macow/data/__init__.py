@@ -34,6 +34,8 @@ def load(source: str, split: Split, shape: Shape | None = None) -> Images:
         raise ValueError(f"unknown data source {source!r}; there are {', '.join(SOURCES)}")
     if split not in ("train", "test"):
         raise ValueError(f"split must be 'train' or 'test', got {split!r}")
+    if shape is not None and shape[0] not in (1, 3) and kind not in ("packed", "celebahq"):
+        raise ValueError(f"{kind} gives images of 1 or 3 channels, not {shape[0]}")
     read = SOURCES[kind][0]
     if kind == "digits":
         images: Images = digits(split)
@@ -42,10 +44,12 @@ def load(source: str, split: Split, shape: Shape | None = None) -> Images:
     elif kind in ("cifar10", "packed"):
         images = read(_existing(where), split)
     elif shape is None:
-        raise ValueError(f"{kind} holds images of any shape: say which one you want")
+        raise ValueError(
+            f"{kind} holds images of any shape: say which with a size, as in --size 64,64"
+        )
     else:
         images = read(where if kind == "hf" else Path(where).expanduser(), split, shape)
-    if isinstance(images, ArrayImages) and shape is not None:
+    if shape is not None:
         images = fitted(images, shape)
     size = len(images) * images.shape[0] * images.shape[1] * images.shape[2]
     if not isinstance(images, ArrayImages) and size <= IN_MEMORY:

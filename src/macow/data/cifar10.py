@@ -2,6 +2,7 @@
 
 import pickle
 import tarfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -33,7 +34,7 @@ def _read(path: Path, names: list[str]) -> Iterator[tuple[str, tuple[np.ndarray,
                     if file is not None and Path(member.name).stem in names:
                         with file:
                             yield Path(member.name).stem, _batch(file, member.name)
-        except tarfile.TarError as error:
+        except (tarfile.TarError, EOFError, UnicodeError, zlib.error) as error:
             raise ValueError(f"{path} is not a tar archive: {error}") from None
         return
     for folder in (path, path / "cifar-10-batches-py", path / "cifar-10-batches-bin"):
@@ -56,7 +57,9 @@ def _batch(file: IO[bytes], name: str) -> tuple[np.ndarray, np.ndarray]:
         images, labels = batch[b"data"], np.array(batch[b"labels"], dtype=np.uint8)
     except (pickle.UnpicklingError, EOFError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{name} is not a CIFAR-10 batch: {error}") from None
-    if images.dtype != np.uint8 or images.shape != (len(labels), PIXELS):
+    if not isinstance(images, np.ndarray) or images.dtype != np.uint8:
+        raise ValueError(f"{name} is not a CIFAR-10 batch: its data is no array of bytes")
+    if images.shape != (len(labels), PIXELS):
         raise ValueError(f"{name} is not a CIFAR-10 batch: its data has shape {images.shape}")
     return images, labels
 

@@ -3,6 +3,7 @@
 import zipfile
 from io import BytesIO
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from PIL import Image
@@ -79,7 +80,13 @@ class _NpzBatches(Images):
     shape: Shape = (3, 64, 64)
 
     def __init__(self, paths: list[Path]) -> None:
-        self.batches = [_npz_member(path, "data").reshape(-1, *self.shape) for path in paths]
+        self.batches = []
+        for path in paths:
+            rows = _npz_member(path, "data")
+            if rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != 3 * 64 * 64:
+                found = f"{rows.dtype} of shape {list(rows.shape)}"
+                raise ValueError(f"{path}: data must be uint8 rows of 12,288, got {found}")
+            self.batches.append(rows.reshape(-1, *self.shape))
         self.starts = np.cumsum([0, *map(len, self.batches)])
 
     def __len__(self) -> int:
@@ -112,8 +119,9 @@ def _npz_member(path: Path, name: str) -> np.ndarray:
                 if version == (1, 0)
                 else np.lib.format.read_array_header_2_0
             )
-            shape, _, dtype = read(file)
-            return np.memmap(path, dtype=dtype, mode="r", offset=file.tell(), shape=shape)
+            shape, fortran, dtype = read(file)
+            order: Literal["C", "F"] = "F" if fortran else "C"
+            return np.memmap(path, dtype, "r", offset=file.tell(), shape=shape, order=order)
     except (KeyError, ValueError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is not an npz with {name!r}: {error}") from None
 

@@ -1,7 +1,9 @@
 """Sets of images, however they are stored: `len(images)` and `images.take(indices)`."""
 
+import warnings
+import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -30,6 +32,11 @@ class Images(ABC):
     @abstractmethod
     def take(self, indices: np.ndarray) -> np.ndarray:
         """Those images: uint8 `[n, C, H, W]`."""
+
+    def fingerprint(self) -> str:
+        """What tells this set from another: its size, and a checksum of some of its images."""
+        some = self.take(np.unique(np.linspace(0, len(self) - 1, 64).astype(int)))
+        return f"{len(self)} images, checksum {zlib.crc32(some.tobytes()):08x}"
 
 
 class ArrayImages(Images):
@@ -70,8 +77,19 @@ class DecodedImages(Images):
         return len(self.items)
 
     def take(self, indices: np.ndarray) -> np.ndarray:
-        """Decodes one after the other."""
-        return np.stack([self.one(int(index)) for index in indices])
+        """Decodes one after the other; for one that cannot be, named, the next stands in."""
+        return np.stack([self._one_or_next(int(index)) for index in indices])
+
+    def _one_or_next(self, index: int) -> np.ndarray:
+        for _ in range(10):
+            try:
+                return self.one(index)
+            except ValueError as error:
+                if str(error) not in self.problems:
+                    self.problems = (*self.problems, str(error))
+                    warnings.warn(f"left out {error}", stacklevel=4)
+                index = (index + 1) % len(self)
+        raise ValueError(f"ten images in a row cannot be read, {self.problems[-1]} the last")
 
     def one(self, index: int) -> np.ndarray:
         """One image `[C, H, W]`; a mistake names the item."""
@@ -89,6 +107,8 @@ def fit(image: Image.Image, shape: Shape) -> np.ndarray:
     image = ImageOps.exif_transpose(image)
     if image.width < width or image.height < height:
         raise ValueError(f"{image.width}x{image.height} is smaller than {width}x{height}")
+    if image.mode in ("F", "I"):
+        raise ValueError(f"mode {image.mode} (32 bits) has no known range")
     if image.mode.startswith("I"):  # 16 bits
         image = Image.fromarray((np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8))
     if image.has_transparency_data:
@@ -104,18 +124,28 @@ def fit(image: Image.Image, shape: Shape) -> np.ndarray:
     return array[None] if channels == 1 else array.transpose(2, 0, 1)
 
 
-def fitted(images: ArrayImages, shape: Shape) -> Images:
+def fitted(images: Images, shape: Shape) -> Images:
     """The same images in another shape, fitted as they are taken."""
     if images.shape == shape:
         return images
 
     def read(index: int) -> Image.Image:
-        planes = images.array[index].transpose(1, 2, 0)
+        planes = images.take(np.array([index]))[0].transpose(1, 2, 0)
         return Image.fromarray(planes[:, :, 0] if planes.shape[2] == 1 else planes)
 
     other = DecodedImages(range(len(images)), read, shape)
     other.labels = images.labels
     return other
+
+
+def readable(images: Images, description: str) -> Iterator[tuple[int, np.ndarray | str]]:
+    """Every image with its number, or the reason it cannot be read, with progress."""
+    for index in tqdm(range(len(images)), desc=description, unit=" images", disable=None):
+        try:
+            one = images.one(index) if isinstance(images, DecodedImages) else None
+            yield index, images.take(np.array([index]))[0] if one is None else one
+        except ValueError as error:
+            yield index, str(error)
 
 
 def in_memory(images: Images, description: str) -> ArrayImages:
@@ -125,12 +155,12 @@ def in_memory(images: Images, description: str) -> ArrayImages:
     array = np.empty((len(images), *images.shape), dtype=np.uint8)
     problems = list(images.problems)
     good: list[int] = []
-    for index in tqdm(range(len(images)), desc=description, unit=" images", disable=None):
-        try:
-            array[len(good)] = images.take(np.array([index]))[0]
+    for index, image in readable(images, description):
+        if isinstance(image, str):
+            problems.append(image)
+        else:
+            array[len(good)] = image
             good.append(index)
-        except ValueError as error:
-            problems.append(str(error))
     labels = None if images.labels is None else images.labels[good]
     decoded = ArrayImages(array[: len(good)], labels)
     decoded.problems = tuple(problems)

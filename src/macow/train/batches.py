@@ -7,6 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from macow import distribution
+from macow.config import TrainConfig
 from macow.data import IN_MEMORY
 from macow.data.images import ArrayImages, Images
 from macow.seeds import generator_for, seed_for
@@ -28,12 +30,31 @@ def _order(count: int, seed: int, epoch: int) -> np.ndarray:
     return np.random.default_rng(seed_for(seed, "order", epoch)).permutation(count)
 
 
-def augment(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Mirrors half of the images and moves all by up to 4 pixels, reflecting at the border."""
+def own_part(config: TrainConfig) -> slice:
+    """Which images of every batch are this process's."""
+    processes = distribution.count()
+    if config.batch_size % (processes * config.batch_steps):
+        raise ValueError(
+            f"batch_size {config.batch_size} must be divisible by {processes} processes times "
+            f"batch_steps {config.batch_steps}"
+        )
+    share = config.batch_size // processes
+    return slice(distribution.rank() * share, (distribution.rank() + 1) * share)
+
+
+def augment(
+    images: Tensor, generator: torch.Generator, whole: int | None = None, part: slice = slice(None)
+) -> Tensor:
+    """Mirrors half of the images and moves all by up to 4 pixels, reflecting at the border.
+
+    Draws for a batch of `whole` images and uses the `part` of them that these are.
+    """
     batch, _, height, width = images.shape
     device = images.device
-    moves = torch.randint(-REACH, REACH + 1, (2, batch, 1), generator=generator).to(device)
-    mirrored = torch.randint(0, 2, (batch, 1), generator=generator).bool().to(device)
+    size = whole or batch
+    reach = min(REACH, height - 1, width - 1)
+    moves = torch.randint(-reach, reach + 1, (2, size, 1), generator=generator)[:, part].to(device)
+    mirrored = torch.randint(0, 2, (size, 1), generator=generator)[part].bool().to(device)
     rows = _reflect(torch.arange(height, device=device) + moves[0], height)
     columns = _reflect(torch.arange(width, device=device) + moves[1], width)
     columns = torch.where(mirrored, columns.flip(1), columns)
@@ -57,19 +78,22 @@ class Batches:
         seed: int,
         device: torch.device,
         augmented: bool,
+        part: slice = slice(None),
         ahead: int = 4,
     ) -> None:
+        """`part` is this process's share of each batch."""
         self.images = images
         self.batch_size = batch_size
         self.seed = seed
         self.device = device
         self.augmented = augmented
+        self.part = part
         self.ahead = ahead
         self.resident: Tensor | None = None
         self.reading: dict[int, Future[Tensor]] = {}
         self.readers = ThreadPoolExecutor(ahead, thread_name_prefix="macow-reader")
         if isinstance(images, ArrayImages) and images.array.nbytes <= IN_MEMORY:
-            self.resident = torch.from_numpy(np.ascontiguousarray(images.array)).to(device)
+            self.resident = torch.from_numpy(np.array(images.array)).to(device)
 
     def at(self, step: int) -> Tensor:
         """The images of an update, uint8 `[B, C, H, W]` on the device."""
@@ -82,7 +106,8 @@ class Batches:
                     self.reading[later] = self.readers.submit(self._read, later)
             batch = self.reading.pop(step).result().to(self.device, non_blocking=True)
         if self.augmented:
-            batch = augment(batch, generator_for(self.seed, "augment", step))
+            generator = generator_for(self.seed, "augment", step)
+            batch = augment(batch, generator, self.batch_size, self.part)
         return batch
 
     def close(self) -> None:
@@ -90,7 +115,7 @@ class Batches:
         self.readers.shutdown(cancel_futures=True)
 
     def _indices(self, step: int) -> np.ndarray:
-        return batch_indices(len(self.images), self.batch_size, self.seed, step)
+        return batch_indices(len(self.images), self.batch_size, self.seed, step)[self.part]
 
     def _read(self, step: int) -> Tensor:
         batch = torch.from_numpy(self.images.take(self._indices(step)))

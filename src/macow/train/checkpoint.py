@@ -11,7 +11,9 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
+
+from macow import distribution
 
 MANIFEST = "manifest.json"
 State = dict[str, dict[str, Tensor]]
@@ -24,6 +26,21 @@ def save(folder: Path, step: int, tensors: State, numbers: dict[str, Any]) -> Pa
     temporary = folder / f".writing_{step}"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
+    try:
+        _write(temporary, step, tensors, numbers)
+    except SafetensorError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise OSError(str(error)) from None
+    except OSError:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    shutil.rmtree(target, ignore_errors=True)
+    temporary.rename(target)
+    _flush(folder)
+    return target
+
+
+def _write(temporary: Path, step: int, tensors: State, numbers: dict[str, Any]) -> None:
     for name, group in tensors.items():
         whole = {key: tensor.detach().cpu().contiguous() for key, tensor in group.items()}
         save_file(whole, temporary / f"{name}.safetensors")
@@ -33,10 +50,6 @@ def save(folder: Path, step: int, tensors: State, numbers: dict[str, Any]) -> Pa
     for file in temporary.iterdir():
         _flush(file)
     _flush(temporary)
-    shutil.rmtree(target, ignore_errors=True)
-    temporary.rename(target)
-    _flush(folder)
-    return target
 
 
 def load(checkpoint: Path) -> tuple[State, dict[str, Any]]:
@@ -57,13 +70,29 @@ def load(checkpoint: Path) -> tuple[State, dict[str, Any]]:
 
 
 def load_newest(folder: Path) -> tuple[State, dict[str, Any]] | None:
-    """The newest checkpoint that is whole; a damaged one is passed over with a warning."""
-    for checkpoint in reversed(steps(folder)):
+    """The newest checkpoint that is whole; a damaged one is put aside with a warning."""
+    found = steps(folder)
+    for checkpoint in reversed(found):
         try:
             return load(checkpoint)
         except ValueError as error:
-            warnings.warn(f"{error}; going back to the one before", stacklevel=2)
+            warnings.warn(f"{error}; put aside", stacklevel=2)
+            if distribution.is_first():
+                aside = checkpoint.with_name(f"damaged_{checkpoint.name}")
+                shutil.rmtree(aside, ignore_errors=True)
+                checkpoint.rename(aside)
+    if found:
+        raise ValueError(f"{folder}: all {len(found)} checkpoints are damaged")
     return None
+
+
+def restore_model(model: nn.Module, tensors: State, where: Path) -> None:
+    """Puts the weights back; those of another configuration are a `ValueError`."""
+    found, wanted = tensors["model"], model.state_dict()
+    for name in found.keys() | wanted.keys():
+        if name not in found or name not in wanted or found[name].shape != wanted[name].shape:
+            raise ValueError(f"{where} holds checkpoints of another configuration: {name} differs")
+    model.load_state_dict(found)
 
 
 def steps(folder: Path) -> list[Path]:

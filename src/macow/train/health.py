@@ -6,6 +6,8 @@ from torch import Tensor
 from macow.model import FlowModel
 from macow.nets.precision import exact_float32
 
+NOWHERE = "the loss alone"
+
 
 @torch.no_grad()
 @exact_float32()
@@ -46,4 +48,4 @@ def culprit(model: FlowModel, images: Tensor, eps: Tensor) -> str:
     for name, parameter in model.named_parameters():
         if parameter.grad is not None and not parameter.grad.isfinite().all():
             return f"the gradient of {name}"
-    return "the loss alone"
+    return NOWHERE

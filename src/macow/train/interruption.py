@@ -8,11 +8,16 @@ from typing import Any
 
 import torch
 
-from macow.config import RunConfig
+from macow import distribution
+from macow.config import TrainConfig
+from macow.train.console import Console
 
 
 class Interruption:
     """Ctrl-C and SIGTERM ask once: the step is finished and saved; asked twice, it ends at once."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
 
     def __enter__(self) -> "Interruption":
         self.asked = 0
@@ -32,6 +37,12 @@ class Interruption:
         if self.asked:
             self.leave()
         self.asked = number
+        self.console.say("finishing this step and saving; once more ends at once")
+
+    def agreed(self, device: torch.device) -> bool:
+        """Whether any process was asked: then all leave together."""
+        self.asked = distribution.largest(self.asked, device)
+        return bool(self.asked)
 
     def leave(self) -> None:
         """Ends as the signal would have."""
@@ -41,18 +52,19 @@ class Interruption:
 
 
 @contextmanager
-def memory_advice(config: RunConfig) -> Iterator[None]:
+def memory_advice(config: TrainConfig) -> Iterator[None]:
     """Turns running out of memory into one line with what to try."""
     try:
         yield
-    except (torch.OutOfMemoryError, RuntimeError, MemoryError) as error:
-        short = "out of memory" in str(error).lower() or "allocate memory" in str(error).lower()
-        if not short and not isinstance(error, MemoryError):
+    except (RuntimeError, MemoryError) as error:
+        text = str(error).lower()
+        scarce = "out of memory" in text or "allocate memory" in text
+        if not scarce and not isinstance(error, MemoryError):
             raise
-        train = config.train
-        passes = train.batch_size // train.batch_steps
+        at_once, more = config.batch_size // config.batch_steps, 2 * config.batch_steps
+        split = f", or --train.batch_steps {more}" if config.batch_size % more == 0 else ""
         raise MemoryError(
-            f"out of memory with {passes} images at a time: try --train.batch_size "
-            f"{max(1, train.batch_size // 2)}, or --train.batch_steps {2 * train.batch_steps} "
-            "to split an update into more passes"
+            f"out of memory with {at_once} images at a time, {config.init_images} to initialise: "
+            f"try --train.batch_size {max(1, config.batch_size // 2)}{split}, "
+            "or fewer --train.init_images"
         ) from None

@@ -2,37 +2,35 @@
 
 import math
 import re
-import sys
 import time
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
-from tqdm import tqdm
 
-from macow import data
-from macow.baselines import baselines
+from macow import data, distribution
 from macow.config import RunConfig
 from macow.evaluate import evaluate
 from macow.initialize import initializing
 from macow.model import FlowModel
 from macow.nets.precision import set_network_precision
-from macow.pictures import grid
-from macow.sampler import sample_batches
+from macow.pretrained import load
 from macow.score import make_reference
 from macow.seeds import generator_for, seed_for
 from macow.train import checkpoint
-from macow.train.batches import Batches
-from macow.train.health import culprit, reconstruction_error
+from macow.train.batches import Batches, own_part
+from macow.train.console import Console
+from macow.train.health import NOWHERE, culprit, reconstruction_error
 from macow.train.interruption import Interruption, memory_advice
 from macow.train.optimiser import Average, adam, learning_rate, take_weights
-from macow.train.report import write_report
+from macow.train.report import run_baselines, write_report
 from macow.train.run_folder import RunFolder
-
-SAMPLES_PER_TEMPERATURE = 8
+from macow.train.samples import sample_grid
 
 
 def fit(
@@ -51,16 +49,18 @@ def fit(
     weights to begin with, also of a model with another dequantizer. Returns the best model.
     """
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    folder = RunFolder(Path(run), config, source, seed)
     shape = (config.model.channels, *config.model.size)
     train, test = (data.load(source, split, shape) for split in ("train", "test"))
-    folder = RunFolder(Path(run), config, source, seed)
-    trainer = Trainer(config, train, test, folder, seed, where, start, quiet=quiet)
+    folder.check_images(train, test)
     try:
-        with memory_advice(config):
+        with memory_advice(config.train):
+            trainer = Trainer(config, train, test, folder, seed, where, start, quiet=quiet)
             trainer.run()
     finally:
-        trainer.close()
-    return trainer.shown
+        folder.close()
+    distribution.wait()
+    return trainer.shown if trainer.best_step is None else load(folder.path, where)
 
 
 class Trainer:
@@ -79,13 +79,15 @@ class Trainer:
         quiet: bool,
     ) -> None:
         self.config, self.train, self.test = config.train, train, test
-        self.folder, self.seed, self.device, self.quiet = folder, seed, device, quiet
+        self.folder, self.seed, self.device = folder, seed, device
+        self.console = Console(quiet=quiet)
         self.batches = Batches(
             train,
             self.config.batch_size,
             seed=seed,
             device=device,
             augmented=self.config.augment,
+            part=own_part(self.config),
         )
         torch.manual_seed(seed_for(seed, "weights"))
         self.model = config.model.build().to(device)
@@ -93,19 +95,19 @@ class Trainer:
         self.best_step: int | None = None
         self.best_bits = math.inf
         self.saved_step: int | None = None
-        self._report_problems()
-        folder.check_space(5 * sum(p.numel() * p.element_size() for p in self.model.parameters()))
+        self.optimizer = adam(self.model, self.config)
+        folder.begin(self.model, train, test)
+        self.console.introduce(train, test, self.model)
         resumed = checkpoint.load_newest(folder.checkpoints)
         if resumed is None:
             self._begin(start)
         else:
-            self.model.load_state_dict(resumed[0]["model"])
+            checkpoint.restore_model(self.model, resumed[0], folder.checkpoints)
         self.average = (
             AveragedModel(self.model, multi_avg_fn=Average(self.config.ema))
             if self.config.ema
             else None
         )
-        self.optimizer = adam(self.model, self.config)
         if resumed is not None:
             self._restore(*resumed)
         folder.forget_after(self.step)
@@ -115,7 +117,10 @@ class Trainer:
             for name, module in self.model.named_modules():
                 if re.search(r"\bstep\d+$", name):
                     module.compile()
-        self.baselines = _baselines(train, test, self.model.n_bits)
+        self.wrapped: nn.Module = self.model
+        if distribution.count() > 1:
+            self.wrapped = DistributedDataParallel(self.model)
+        self.baselines = run_baselines(train, test, self.model.n_bits)
 
     @property
     def shown(self) -> FlowModel:
@@ -127,13 +132,17 @@ class Trainer:
     def run(self) -> None:
         """All steps that are left, with a look at the model every so often."""
         config = self.config
-        with Interruption() as interruption, self._bar() as bar:
+        with (
+            closing(self.batches),
+            self.console.open(config.steps, self.step),
+            Interruption(self.console) as interruption,
+        ):
             recent: list[Tensor] = []
             since = time.perf_counter()
             while self.step < config.steps:
                 bits, norm, lr = self.update()
                 recent.append(bits)
-                bar.update()
+                self.console.step()
                 if self.step % config.log_every == 0 or self.step == config.steps:
                     mean = torch.stack(recent).nanmean().item()
                     speed = len(recent) * config.batch_size / (time.perf_counter() - since)
@@ -147,22 +156,22 @@ class Trainer:
                             "skipped": self.skipped,
                         }
                     )
-                    self._say(
-                        bar, f"{mean:.4f} bits/dim on training batches, {speed:,.0f} images/s"
-                    )
+                    line = f"{mean:.4f} bits/dim on training batches, {speed:,.0f} images/s"
+                    self.console.figure(self.step, line)
                     recent, since = [], time.perf_counter()
                 if self.step % config.eval_every == 0 or self.step == config.steps:
-                    self.look(bar)
+                    self.look()
                     since = time.perf_counter()
                 if self.step % config.save_every == 0 or self.step == config.steps:
                     self.save()
-                if interruption.asked:
-                    self.save()
+                if interruption.agreed(self.device):
+                    self._stop()
                     interruption.leave()
-        write_report(self.folder.path, self.folder.rows(), self.baselines, done=True)
+        self._report("Finished")
         if self.best_step is not None:
             beside = ", ".join(f"{name} {bits:.3f}" for name, bits in self.baselines.items())
-            self._print(f"test: {self.best_bits:.3f} bits/dim at step {self.best_step} ({beside})")
+            best = f"{self.best_bits:.3f} bits/dim at step {self.best_step}"
+            self.console.say(f"test: {best} ({beside})")
 
     def update(self) -> tuple[Tensor, float, float]:
         """One update: forward, backward, clip, Adam, average."""
@@ -172,15 +181,24 @@ class Trainer:
             group["lr"] = lr
         images = self.batches.at(self.step)
         noise = generator_for(self.seed, "noise", self.step, device=self.device)
-        draws = [model.draw_noise(images, noise) for _ in range(config.noise_samples)]
+        whole = images.new_empty(config.batch_size, *model.shape)  # noise is of the whole batch
+        draws = [
+            model.draw_noise(whole, noise)[self.batches.part] for _ in range(config.noise_samples)
+        ]
         self.optimizer.zero_grad(set_to_none=True)
         bits = images.new_zeros((), dtype=torch.float32)
-        for part in torch.arange(len(images), device=self.device).chunk(config.batch_steps):
+        parts = torch.arange(len(images), device=self.device).chunk(config.batch_steps)
+        for i, part in enumerate(parts):
             eps, *more = (draw[part] for draw in draws)
-            log_prob = model(images[part], eps=eps, more_eps=torch.stack(more) if more else None)
-            loss = -log_prob.sum() / (len(images) * model.num_dims * math.log(2))
-            loss.backward()
+            with self._synced(last=i == len(parts) - 1):
+                log_prob = self.wrapped(
+                    images[part], eps=eps, more_eps=torch.stack(more) if more else None
+                )
+                # Gradients of processes are averaged, so each counts for its share of the batch.
+                loss = -log_prob.sum() / (len(images) * model.num_dims * math.log(2))
+                loss.backward()
             bits += loss.detach()
+        bits = distribution.total(bits) / distribution.count()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip or math.inf)
         if torch.isfinite(norm) and torch.isfinite(bits):
             self.optimizer.step()
@@ -192,9 +210,11 @@ class Trainer:
         self.step += 1
         return bits, norm.item(), lr
 
-    def look(self, bar: Any) -> None:
+    def look(self) -> None:
         """Evaluates, samples, reports; exports the model if it is the best so far."""
         model, config = self.shown, self.config
+        if self.average is None:
+            set_network_precision(model, None)  # figures are float32, whatever training is
         batch_size = max(1, config.batch_size // config.batch_steps)
         result = evaluate(
             model, self.test, batch_size=batch_size, seed=self.seed, limit=config.eval_images
@@ -209,24 +229,38 @@ class Trainer:
                 "reconstruction": error,
             }
         )
-        self._sample(model)
         best = result.bits_per_dim < self.best_bits
         if best:
             self.best_bits, self.best_step = result.bits_per_dim, self.step
-            model.save_pretrained(self.folder.path)
-            reference = make_reference(
-                model, self.test, batch_size=batch_size, limit=min(result.images, 1000)
-            )
-            reference.write(self.folder.path)
+        if distribution.is_first():
+            if config.sample_temperatures:
+                picture = sample_grid(model, config.sample_temperatures, self.seed)
+                self.folder.save_samples(self.step, picture)
+            if best:
+                self._export(model, batch_size, result.images)
+        if best:
             self.save()
-        write_report(self.folder.path, self.folder.rows(), self.baselines, done=False)
+        self._report("Training")
         note = ", the best so far" if best else f" (best {self.best_bits:.4f})"
-        self._say(bar, f"{result.bits_per_dim:.4f} bits/dim on {result.images} test images{note}")
+        line = f"{result.bits_per_dim:.4f} bits/dim on {result.images} test images{note}"
+        self.console.say(f"step {self.step:,}: {line}")
+        if self.average is None and config.precision == "bfloat16":
+            set_network_precision(model, torch.bfloat16)
 
     def save(self) -> None:
         """Writes a checkpoint, once for a step."""
         if self.saved_step == self.step:
             return
+        self.saved_step = self.step
+        if distribution.is_first():
+            try:
+                self._write_checkpoint()
+            except OSError as error:
+                self.console.say(f"step {self.step:,}: no checkpoint, {error}; training goes on")
+                self.saved_step = None
+        distribution.wait()
+
+    def _write_checkpoint(self) -> None:
         tensors = {
             "model": self.model.state_dict(),
             "optimizer": checkpoint.optimizer_tensors(self.optimizer),
@@ -241,12 +275,6 @@ class Trainer:
         }
         checkpoint.save(self.folder.checkpoints, self.step, tensors, numbers)
         checkpoint.prune(self.folder.checkpoints, self.config.keep, self.best_step)
-        self.saved_step = self.step
-
-    def close(self) -> None:
-        """Ends readers and writers."""
-        self.batches.close()
-        self.folder.close()
 
     def _begin(self, start: FlowModel | None) -> None:
         """Fresh weights, set by a first batch; of weights to start from only what they lack."""
@@ -258,6 +286,7 @@ class Trainer:
         first = Batches(
             self.train, count, seed=self.seed, device=self.device, augmented=augmented, ahead=1
         )
+        self.console.say(f"initialising on {count:,} images")
         images = first.at(0)
         first.close()
         noise = generator_for(self.seed, "initial noise", device=self.device)
@@ -272,60 +301,38 @@ class Trainer:
         self.skipped, self.skipped_in_a_row = numbers["skipped"], numbers["skipped_in_a_row"]
         if numbers["best_step"] is not None:
             self.best_step, self.best_bits = numbers["best_step"], numbers["best_bits"]
-        self._print(f"{self.folder.path}: goes on from step {self.step:,}")
+        self.console.say(f"{self.folder.path}: goes on from step {self.step:,}")
 
-    def _sample(self, model: FlowModel) -> None:
-        rows: list[Tensor] = []
-        for temperature in self.config.sample_temperatures:
-            try:
-                rows += sample_batches(
-                    model,
-                    SAMPLES_PER_TEMPERATURE,
-                    temperature=temperature,
-                    seed=self.seed,
-                    batch_size=SAMPLES_PER_TEMPERATURE,
-                )
-            except FloatingPointError:  # a young model may not invert far latents: show none
-                rows.append(torch.zeros(SAMPLES_PER_TEMPERATURE, *model.shape, dtype=torch.uint8))
-        if rows:
-            picture = grid(torch.cat(rows).numpy(), SAMPLES_PER_TEMPERATURE)
-            self.folder.save_samples(self.step, picture)
+    def _synced(self, *, last: bool) -> AbstractContextManager[None]:
+        """Processes exchange gradients once an update, in its last pass."""
+        if last or not isinstance(self.wrapped, DistributedDataParallel):
+            return nullcontext()
+        return self.wrapped.no_sync()
+
+    def _export(self, model: FlowModel, batch_size: int, images: int) -> None:
+        model.save_pretrained(self.folder.path)
+        limit = min(images, 1000)
+        make_reference(model, self.test, batch_size=batch_size, limit=limit).write(self.folder.path)
+
+    def _stop(self) -> None:
+        """Keeps what is finished: a checkpoint, the report, and a model if there was none yet."""
+        self.save()
+        if self.best_step is None and distribution.is_first():
+            self.shown.save_pretrained(self.folder.path)
+        self._report("Stopped")
+
+    def _report(self, state: str) -> None:
+        if distribution.is_first():
+            write_report(self.folder.path, self.folder.rows(), self.baselines, state=state)
 
     def _skip(self, images: Tensor, eps: Tensor) -> None:
         self.skipped += 1
         self.skipped_in_a_row += 1
-        where = culprit(self.model, images, eps)
-        self._print(f"step {self.step + 1}: skipped, {where} is not finite")
+        found = distribution.gathered(culprit(self.model, images, eps))
+        where = next((place for place in found if place != NOWHERE), NOWHERE)
+        self.console.say(f"step {self.step + 1}: skipped, {where} is not finite")
         if self.skipped_in_a_row >= self.config.max_skipped:
             raise FloatingPointError(
                 f"{self.skipped_in_a_row} updates in a row were not finite ({where}): "
                 "lower --train.lr, set --train.clip 1, or lengthen --train.warmup"
             )
-
-    def _report_problems(self) -> None:
-        problems = list(dict.fromkeys(self.train.problems + self.test.problems))
-        for line in problems[:20]:
-            self._print(f"left out {line}")
-        if problems:
-            self._print(f"{len(problems)} files could not be used")
-
-    def _bar(self) -> Any:
-        hidden = self.quiet or not sys.stderr.isatty()
-        return tqdm(total=self.config.steps, initial=self.step, unit=" updates", disable=hidden)
-
-    def _say(self, bar: Any, line: str) -> None:
-        if bar.disable:
-            self._print(f"step {self.step:,}/{self.config.steps:,}: {line}")
-        else:
-            bar.set_postfix_str(line)
-
-    def _print(self, line: str) -> None:
-        if not self.quiet:
-            print(line, file=sys.stderr, flush=True)
-
-
-def _baselines(train: data.Images, test: data.Images, n_bits: int) -> dict[str, float]:
-    if math.prod(train.shape) > 4096:
-        return {"uniform": float(n_bits)}
-    some = [images.take(np.arange(min(len(images), 10_000))) for images in (train, test)]
-    return baselines(some[0], some[1], n_bits)

@@ -2,9 +2,15 @@
 
 import base64
 import html
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+
+from macow.baselines import baselines
+from macow.data.images import Images
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
@@ -24,8 +30,16 @@ pre { overflow-x: auto; font-size: .85rem; }
 NEWEST_GRIDS = 8
 
 
+def run_baselines(train: Images, test: Images, n_bits: int) -> dict[str, float]:
+    """What simple models make of the run's images; of large ones only what needs no fitting."""
+    if math.prod(train.shape) > 4096:
+        return {"uniform": float(n_bits)}
+    some = [images.take(np.arange(min(len(images), 10_000))) for images in (train, test)]
+    return baselines(some[0], some[1], n_bits)
+
+
 def write_report(
-    folder: Path, rows: Sequence[dict[str, Any]], baselines: dict[str, float], *, done: bool
+    folder: Path, rows: Sequence[dict[str, Any]], beside: dict[str, float], *, state: str
 ) -> None:
     """Curves, figures beside the baselines, samples over time, configuration."""
     test = [(row["step"], row["test_bits"]) for row in rows if "test_bits" in row]
@@ -33,24 +47,24 @@ def write_report(
     last = next((row for row in reversed(rows) if "test_bits" in row), None)
     best = min((bits for _, bits in test), default=None)
     figures = [("best on test images", best)] if best is not None else []
-    figures += [(f"{name} (baseline)", value) for name, value in baselines.items()]
+    figures += [(f"{name} (baseline)", value) for name, value in beside.items()]
     title = html.escape(folder.resolve().name)
     parts = [
         f"<h1>{title}</h1>",
-        f"<p>{'Finished' if done else 'Training'}: {_state(rows)}</p>",
+        f"<p>{state}: {_progress(rows)}</p>",
         "<h2>Bits per dimension</h2>",
         "<table>"
         + "".join(f"<tr><td>{n}</td><td>{v:.3f}</td></tr>" for n, v in figures)
         + "</table>",
-        _curves(train, test, baselines),
+        _curves(train, test, beside),
     ]
     if last is not None:
         parts.append(
             f"<p>At step {last['step']:,}: {last['test_bits']:.4f} on the test images "
-            f"(standard error {last['test_bits_error']:.4f}), reconstruction error "
+            f"(standard error {last['test_bits_error'] or 0:.4f}), reconstruction error "
             f"{last['reconstruction']:.2g} grey levels (0.5 would cost a byte).</p>"
         )
-    pictures = sorted((folder / "samples").glob("*.png"))
+    pictures = sorted((folder / "samples").glob("step_*.png"))
     if pictures:
         parts.append("<h2>Samples over time</h2>")
     for picture in reversed(_some(pictures)):
@@ -62,7 +76,7 @@ def write_report(
         )
     config = html.escape((folder / "config.yaml").read_text())
     parts.append(f"<h2>Configuration</h2><pre>{config}</pre>")
-    refresh = "" if done else '<meta http-equiv="refresh" content="30">'
+    refresh = "" if state != "Training" else '<meta http-equiv="refresh" content="30">'
     page = (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8">{refresh}'
         '<meta name="viewport" content="width=device-width">'
@@ -73,7 +87,7 @@ def write_report(
     temporary.replace(folder / "report.html")
 
 
-def _state(rows: Sequence[dict[str, Any]]) -> str:
+def _progress(rows: Sequence[dict[str, Any]]) -> str:
     if not rows:
         return "no figures yet"
     timed = next((row for row in reversed(rows) if "images_per_s" in row), None)
@@ -89,7 +103,7 @@ def _some(pictures: list[Path]) -> list[Path]:
 
 
 def _curves(
-    train: list[tuple[int, float]], test: list[tuple[int, float]], baselines: dict[str, float]
+    train: list[tuple[int, float]], test: list[tuple[int, float]], beside: dict[str, float]
 ) -> str:
     points = [*train, *test]
     if not points:
@@ -97,7 +111,7 @@ def _curves(
     width, height, left, bottom = 800, 320, 50, 30
     far = max(step for step, _ in points) or 1
     settled = [bits for step, bits in points if step >= far * 0.02] or [b for _, b in points]
-    low, high = min(settled), max([*settled, *baselines.values()])
+    low, high = min(settled), max([*settled, *beside.values()])
     low, high = low - 0.05 * (high - low or 1), high + 0.05 * (high - low or 1)
 
     def x(step: float) -> float:
@@ -120,7 +134,7 @@ def _curves(
             f'<text class="label" text-anchor="middle" x="{x(step):.1f}" y="{height - 8}">'
             f"{step:,.0f}</text>"
         )
-    for name, bits in baselines.items():
+    for name, bits in beside.items():
         if low <= bits <= high:
             parts.append(
                 f'<line class="base" x1="{left}" x2="{width - 10}" y1="{y(bits):.1f}" '

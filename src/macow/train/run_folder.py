@@ -1,5 +1,6 @@
 """The folder of a run: its configuration, its figures, its pictures."""
 
+import fcntl
 import json
 import os
 import platform
@@ -8,20 +9,25 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 import yaml
 from PIL import Image
 
-from macow._version import __version__
+from macow import distribution
+from macow._version import __version__, commit
 from macow.config import RunConfig, from_dict
+from macow.data.images import Images
+from macow.model import FlowModel
+from macow.train.checkpoint import steps
 
 FREE_TO_CHANGE = (
-    "steps", "log_every", "eval_every", "eval_images", "save_every", "keep",
-    "sample_temperatures", "max_skipped", "compile", "batch_steps",
+    "log_every", "eval_every", "save_every", "keep", "sample_temperatures", "max_skipped",
+    "compile", "batch_steps",
 )  # fmt: skip
-"""What a run may be continued with another value of: none of it changes the mathematics."""
+"""What a run may be continued with another value of: none of it changes the mathematics. Nor does
+the number of steps, but under a cosine."""
 
 
 class RunFolder:
@@ -34,9 +40,46 @@ class RunFolder:
         self.seed = seed
         self.checkpoints = path / "checkpoints"
         self._tensorboard: Any = None
+        self._lock: IO[str] | None = None
+        if (path / "config.json").exists() and not (path / "config.yaml").exists():
+            raise ValueError(f"{path} holds a model, not a run: choose another --run")
+        kind, _, where = source.partition(":")
+        inside = Path(where).expanduser().resolve() if kind in ("folder", "celebahq") else None
+        if inside is not None and path.resolve().is_relative_to(inside):
+            raise ValueError(f"{path} lies inside the images' folder: choose another --run")
         self._check_same_run()
+
+    def check_images(self, train: Images, test: Images) -> None:
+        """The images must be those the run began with."""
+        file = self.path / "images.json"
+        if not file.exists() or not steps(self.checkpoints):
+            return
+        before = json.loads(file.read_text())
+        for split, images in (("train", train), ("test", test)):
+            found = images.fingerprint()
+            if before.get(split) != found:
+                raise ValueError(
+                    f"{self.source}: its {split} images are not those that {self.path} began with "
+                    f"({before.get(split)}, now {found})"
+                )
+
+    def begin(self, model: FlowModel, train: Images, test: Images) -> None:
+        """Takes the folder: from here on it is this run's, and no other process's."""
+        distribution.wait()  # all have looked before anything is written
+        if not distribution.is_first():
+            return
         self.checkpoints.mkdir(parents=True, exist_ok=True)
+        self._lock = (self.path / ".lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ValueError(f"another process is training in {self.path}") from None
+        weights = sum(p.numel() * p.element_size() for p in model.parameters())
+        self._check_space(4 * weights * (self.config.train.keep + 2))
+        path, config, source, seed = self.path, self.config, self.source, self.seed
         (path / "samples").mkdir(exist_ok=True)
+        images = {"train": train.fingerprint(), "test": test.fingerprint()}
+        (path / "images.json").write_text(json.dumps(images, indent=2) + "\n")
         document = {**asdict(config), "data": source, "seed": seed}
         (path / "config.yaml").write_text(yaml.safe_dump(_plain(document), sort_keys=False))
         environment = {
@@ -45,22 +88,26 @@ class RunFolder:
             "macow": __version__,
             "torch": torch.__version__,
             "python": platform.python_version(),
+            "commit": commit(),
+            "processes": distribution.count(),
             "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         }
-        (path / "env.json").write_text(json.dumps(environment, indent=2) + "\n")
+        if not steps(self.checkpoints):  # as it began, whatever it goes on with
+            (path / "env.json").write_text(json.dumps(environment, indent=2) + "\n")
 
     def _check_same_run(self) -> None:
         """A folder that holds another run is left alone."""
         file = self.path / "config.yaml"
-        if not file.exists():
-            return
+        if not file.exists() or not steps(self.checkpoints):
+            return  # nothing was learnt there
         try:
             document = yaml.safe_load(file.read_text())
             source, seed = document.pop("data"), document.pop("seed")
             there = from_dict(RunConfig, document, str(file))
         except (yaml.YAMLError, AttributeError, KeyError) as error:
             raise ValueError(f"{file} is not a run's configuration: {error}") from None
-        free = {name: getattr(self.config.train, name) for name in FREE_TO_CHANGE}
+        names = (*FREE_TO_CHANGE, *(["steps"] if there.train.schedule != "cosine" else []))
+        free = {name: getattr(self.config.train, name) for name in names}
         there = replace(there, train=replace(there.train, **free))
         for what, found, wanted in [
             *_differences(asdict(there), asdict(self.config)),
@@ -73,7 +120,7 @@ class RunFolder:
                     "choose another --run, or the same configuration to continue it"
                 )
 
-    def check_space(self, needed: int) -> None:
+    def _check_space(self, needed: int) -> None:
         """Says at the start what would go wrong at the first checkpoint."""
         free = shutil.disk_usage(self.path).free
         if free < needed:
@@ -83,11 +130,17 @@ class RunFolder:
 
     def forget_after(self, step: int) -> None:
         """Drops figures from beyond the checkpoint a run goes on from."""
+        if not distribution.is_first():
+            return
         kept = [row for row in self.rows() if row["step"] <= step]
-        self._write(kept)
+        temporary = self.path / "metrics.jsonl.part"
+        temporary.write_text("".join(json.dumps(row) + "\n" for row in kept))
+        os.replace(temporary, self.path / "metrics.jsonl")
 
     def log(self, row: Mapping[str, Any]) -> None:
         """Appends figures of a step to `metrics.jsonl` and TensorBoard."""
+        if not distribution.is_first():
+            return
         with (self.path / "metrics.jsonl").open("a") as file:
             file.write(json.dumps(row) + "\n")
         for name, value in row.items():
@@ -99,7 +152,7 @@ class RunFolder:
         file = self.path / "metrics.jsonl"
         if not file.exists():
             return []
-        rows = []
+        rows: list[dict[str, Any]] = []
         for line in file.read_text().splitlines():
             try:
                 rows.append(json.loads(line))
@@ -124,14 +177,11 @@ class RunFolder:
         return self._tensorboard
 
     def close(self) -> None:
-        """Flushes what is open."""
+        """Flushes what is open, gives the folder free."""
+        if self._lock is not None:
+            self._lock.close()
         if self._tensorboard:
             self._tensorboard.close()
-
-    def _write(self, rows: list[dict[str, Any]]) -> None:
-        temporary = self.path / "metrics.jsonl.part"
-        temporary.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        os.replace(temporary, self.path / "metrics.jsonl")
 
 
 def _plain(value: Any) -> Any:

@@ -1,0 +1,55 @@
+"""What a run says: a bar on a terminal, plain lines elsewhere, nothing if it is to be quiet."""
+
+import sys
+from typing import Any
+
+from tqdm import tqdm
+
+from macow import distribution
+from macow.data.images import Images
+from macow.model import FlowModel
+
+
+class Console:
+    """The first process's voice; the others are silent."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self.silent = quiet or not distribution.is_first()
+        self.bar: Any = None
+
+    def open(self, total: int, done: int) -> Any:
+        """A context with a bar, where there is a terminal to show it on."""
+        hidden = self.silent or not sys.stderr.isatty()
+        self.bar = tqdm(total=total, initial=done, unit=" updates", disable=hidden)
+        return self.bar
+
+    def introduce(self, train: Images, test: Images, model: FlowModel) -> None:
+        """Says what is trained on what, and what could not be used."""
+        problems = list(dict.fromkeys(train.problems + test.problems))
+        for line in problems[:20]:
+            self.say(f"left out {line}")
+        if problems:
+            self.say(f"{len(problems)} files could not be used")
+        parameters = sum(p.numel() for p in model.parameters())
+        shape = "x".join(map(str, model.shape))
+        self.say(
+            f"{len(train):,} images to learn from, {len(test):,} to test, as {shape} of "
+            f"{model.n_bits} bits; {parameters:,} parameters on {model.device}"
+        )
+
+    def step(self) -> None:
+        """One update is done."""
+        self.bar.update()
+
+    def figure(self, step: int, line: str) -> None:
+        """A passing figure: beside the bar, or a line."""
+        if self.bar is not None and not self.bar.disable:
+            self.bar.set_postfix_str(line)
+        else:
+            self.say(f"step {step:,}: {line}")
+
+    def say(self, line: str) -> None:
+        """A line that stays."""
+        if not self.silent:
+            tqdm.write(line, file=sys.stderr)
+            sys.stderr.flush()
