@@ -98,6 +98,16 @@ def test_bench_inverse(tmp_path, capsys):
     assert rows[0]["command"].startswith("macow bench inverse --preset cifar10-small")
 
 
+def test_bench_data(tmp_path, capsys):
+    out = tmp_path / "data.csv"
+    argv = ["bench", "data", "--data", "digits", "--preset", "digits", "--batch_size", "8"]
+    assert main([*argv, "--repeats", "1", "--out", str(out)]) == 0
+    (row,) = csv.DictReader(out.read_text().splitlines())
+    assert 0 < float(row["batch_s"]) < float(row["update_s"])
+    assert main(["bench", "data"]) == 2
+    assert "--data is missing" in capsys.readouterr().err
+
+
 def test_a_closed_pipe_is_no_error():
     line = f"{sys.executable} -m macow presets | true; exit ${{PIPESTATUS[0]}}"
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}

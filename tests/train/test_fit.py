@@ -253,17 +253,20 @@ def test_compiling_a_step_gives_the_same_losses(tmp_path, monkeypatch):
     assert plain == pytest.approx(fast, abs=1e-4)
 
 
-def test_ctrl_c_ends_with_130_and_keeps_the_run(tmp_path):
+@pytest.mark.parametrize(("asked", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_step_and_keeps_the_run(asked, code, tmp_path):
     argv = ["train", "--preset", "digits", "--data", "digits", "--run", str(tmp_path / "run")]
     argv += ["--train.steps", "100000", "--train.batch_size", "16", "--train.log_every", "1"]
     command = [sys.executable, "-m", "macow", *argv]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         for line in process.stderr:
             if line.startswith("step 2:"):
-                process.send_signal(signal.SIGINT)
+                process.send_signal(asked)
                 break
         rest = process.stderr.read()
-    assert process.returncode == 130
-    assert rest.endswith("macow: stopped\n")
+    assert process.returncode == code
+    assert "finishing this step and saving" in rest
     assert "Traceback" not in rest
     assert list((tmp_path / "run" / "checkpoints").glob("step_*"))
+    assert "Stopped" in (tmp_path / "run" / "report.html").read_text()
+    assert macow.load(tmp_path / "run").is_initialized

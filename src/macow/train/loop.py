@@ -103,6 +103,8 @@ class Trainer:
             self._begin(start)
         else:
             checkpoint.restore_model(self.model, resumed[0], folder.checkpoints)
+            if start is not None:
+                self.console.say("the weights to start from are not used: the run has its own")
         self.average = (
             AveragedModel(self.model, multi_avg_fn=Average(self.config.ema))
             if self.config.ema
