@@ -107,7 +107,7 @@ def _is_json(out: str | None) -> bool:
 
 
 def _write(rows: Iterator[dict[str, Any]], out: IO[str], *, as_json: bool) -> tuple[int, int]:
-    writer = csv.DictWriter(out, COLUMNS)
+    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
     if not as_json:
         writer.writeheader()
     good = bad = 0

@@ -42,9 +42,9 @@ def write_report(
     folder: Path, rows: Sequence[dict[str, Any]], beside: dict[str, float], *, state: str
 ) -> None:
     """Curves, figures beside the baselines, samples over time, configuration."""
-    test = [(row["step"], row["test_bits"]) for row in rows if "test_bits" in row]
-    train = [(row["step"], row["bits"]) for row in rows if "bits" in row]
-    last = next((row for row in reversed(rows) if "test_bits" in row), None)
+    test = [(row["step"], row["test_bits"]) for row in rows if row.get("test_bits") is not None]
+    train = [(row["step"], row["bits"]) for row in rows if row.get("bits") is not None]
+    last = next((row for row in reversed(rows) if row.get("test_bits") is not None), None)
     best = min((bits for _, bits in test), default=None)
     figures = [("best on test images", best)] if best is not None else []
     figures += [(f"{name} (baseline)", value) for name, value in beside.items()]
@@ -62,7 +62,7 @@ def write_report(
         parts.append(
             f"<p>At step {last['step']:,}: {last['test_bits']:.4f} on the test images "
             f"(standard error {last['test_bits_error'] or 0:.4f}), reconstruction error "
-            f"{last['reconstruction']:.2g} grey levels (0.5 would cost a byte).</p>"
+            f"{_or_none(last['reconstruction'])} grey levels (0.5 would cost a byte).</p>"
         )
     pictures = sorted((folder / "samples").glob("step_*.png"))
     if pictures:
@@ -85,6 +85,10 @@ def write_report(
     temporary = folder / "report.html.part"
     temporary.write_text(page)
     temporary.replace(folder / "report.html")
+
+
+def _or_none(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.2g}"
 
 
 def _progress(rows: Sequence[dict[str, Any]]) -> str:

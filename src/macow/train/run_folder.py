@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import math
 import os
 import platform
 import shutil
@@ -138,13 +139,14 @@ class RunFolder:
         os.replace(temporary, self.path / "metrics.jsonl")
 
     def log(self, row: Mapping[str, Any]) -> None:
-        """Appends figures of a step to `metrics.jsonl` and TensorBoard."""
+        """Appends figures of a step to `metrics.jsonl` and TensorBoard; not finite ones as null."""
         if not distribution.is_first():
             return
+        row = {name: value if _known(value) else None for name, value in row.items()}
         with (self.path / "metrics.jsonl").open("a") as file:
             file.write(json.dumps(row) + "\n")
         for name, value in row.items():
-            if name != "step" and isinstance(value, int | float) and self.tensorboard:
+            if name != "step" and value is not None and self.tensorboard:
                 self.tensorboard.add_scalar(name, value, row["step"])
 
     def rows(self) -> list[dict[str, Any]]:
@@ -182,6 +184,10 @@ class RunFolder:
             self._lock.close()
         if self._tensorboard:
             self._tensorboard.close()
+
+
+def _known(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
 
 
 def _plain(value: Any) -> Any:
