@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: setup check test demo bench clean
+.PHONY: setup check test test-gpu demo bench clean
 
 setup: .venv/dev
 
@@ -14,6 +14,9 @@ demo: .venv/base
 
 test: .venv/dev
 	$(BIN)/python -m pytest -n auto
+
+test-gpu: .venv/dev
+	$(BIN)/python -m pytest tests/test_gpu.py
 
 check: .venv/dev
 	$(BIN)/ruff check .

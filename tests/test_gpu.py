@@ -1,0 +1,71 @@
+"""What only a GPU can show: exact float32 there, and the same answers as on the CPU."""
+
+import pytest
+import torch
+
+import macow
+from cases import CASES
+from macow import data
+from macow.bench.images import natural_images
+from macow.bench.inverse import stir
+from macow.evaluate import evaluate
+from macow.nets.precision import exact_float32
+from models import images, tiny_model
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+
+
+@pytest.mark.parametrize("name", CASES)
+@torch.no_grad()
+def test_bijections_agree_with_the_cpu(name):
+    case = CASES[name]
+    bijection = case.bijection()
+    x, cond = case.inputs()
+    y, log_det = bijection(x, cond)
+    there = bijection.cuda()
+    x, cond = x.cuda(), None if cond is None else cond.cuda()
+    found, found_log_det = there(x, cond)
+    torch.testing.assert_close(found.cpu(), y, atol=1e-10, rtol=0)
+    torch.testing.assert_close(found_log_det.cpu(), log_det, atol=1e-10, rtol=0)
+    torch.testing.assert_close(there.inverse(found, cond), x, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar10-variational", "glow-cifar10"])
+@torch.no_grad()
+def test_full_size_models_invert_in_float32(name):
+    model = macow.preset(name).model.build()
+    stir(model, torch.Generator().manual_seed(0))
+    model.cuda()
+    batch = natural_images(32, model.shape, torch.Generator().manual_seed(0)).cuda()
+    with exact_float32(), macow.initializing(model):
+        model(batch)
+    assert torch.equal(model.decode(model.encode(batch)), batch)
+    x = model.continuous(batch, 0.5)
+    with exact_float32():
+        z, log_det = model.flow(x)
+    exact_z, exact_log_det = model.double().flow(x.double())
+    assert (z - exact_z).abs().max() < 1e-4
+    assert (log_det - exact_log_det).abs().max() < 2e-2
+
+
+def test_digits_score_and_sample_as_on_the_cpu():
+    model, test = macow.load("digits"), data.load("digits", "test")
+    here = evaluate(model, test).bits_per_dim
+    samples = model.sample(8, 0.8, torch.Generator().manual_seed(0))
+    model.cuda()
+    assert evaluate(model, test).bits_per_dim == pytest.approx(here, abs=1e-5)
+    there = model.sample(8, 0.8, torch.Generator().manual_seed(0)).cpu()
+    assert (there.int() - samples.int()).abs().max() <= 16  # a level, where rounding differs
+
+
+def test_gradients_agree_with_the_cpu():
+    model = tiny_model(variational=True).double()
+    batch = images(4, model)
+    eps = torch.randn(batch.shape, dtype=torch.double)
+    model(batch, eps=eps).mean().backward()
+    expected = {name: p.grad.clone() for name, p in model.named_parameters()}
+    model.zero_grad()
+    model.cuda()
+    model(batch.cuda(), eps=eps.cuda()).mean().backward()
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter.grad.cpu(), expected[name], atol=1e-8, rtol=1e-8)
