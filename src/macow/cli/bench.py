@@ -52,6 +52,7 @@ def _inverse(options: Namespace) -> list[dict[str, str]]:
             "wall_to_forward": f"{timing.wall / cost.forward.wall:.3f}",
             "cpu_to_forward": f"{timing.cpu / cost.forward.cpu:.3f}",
             "round_trip_error": f"{cost.round_trip_error:.2e}" if timing.name == "inverse" else "",
+            "by_default": f"{cost.default_error:.2e}" if timing.name == "inverse" else "",
         }
         for timing in (cost.forward, cost.plain, cost.inverse)
     ]
