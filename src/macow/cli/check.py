@@ -9,7 +9,7 @@ import torch
 
 from macow import data
 from macow.check import check, own_samples, verdict
-from macow.cli.parsing import add_computing, parse, parser
+from macow.cli.parsing import model_parser, parse
 from macow.pretrained import load
 
 DESCRIPTION = """Looks whether a model is initialised and finite, whether a layer scales to
@@ -20,11 +20,9 @@ model's own samples. Example: macow check runs/mine --data digits"""
 
 def run(argv: Sequence[str]) -> int:
     """Prints the findings; 1 if one is an error."""
-    arguments = parser("check", "MODEL [options]", DESCRIPTION)
-    arguments.add_argument("model", help="a run or model folder, or a shipped name")
+    arguments = model_parser("check", "[options]", DESCRIPTION, batch_size=16)
     arguments.add_argument("--data", help="source of images to run through; default: its samples")
     arguments.add_argument("--json", action="store_true", help="print JSON")
-    add_computing(arguments, batch_size=16)
     options = parse(arguments, argv)
     model = load(options.model, options.device)
     if options.data:

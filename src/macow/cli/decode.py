@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from macow.cli.parsing import add_computing, parse, parser
+from macow.cli.parsing import model_parser, parse
 from macow.pictures import picture
 from macow.pretrained import load
 
@@ -18,11 +18,9 @@ Example: macow decode digits latents.npz --out images"""
 
 def run(argv: Sequence[str]) -> None:
     """Decodes batch by batch."""
-    arguments = parser("decode", "MODEL FILE.npz --out DIR [options]", DESCRIPTION)
-    arguments.add_argument("model", help="a run or model folder, or a shipped name")
+    arguments = model_parser("decode", "FILE.npz --out DIR [options]", DESCRIPTION, batch_size=64)
     arguments.add_argument("latents", help="the npz file")
     arguments.add_argument("--out", default="decoded", help="the folder to write")
-    add_computing(arguments, batch_size=64)
     options = parse(arguments, argv)
     model = load(options.model, options.device)
     latents, names = _read(Path(options.latents))

@@ -10,7 +10,7 @@ import torch
 from tqdm import tqdm
 
 from macow import data
-from macow.cli.parsing import add_computing, parse, parser
+from macow.cli.parsing import model_parser, parse
 from macow.latents import round_trip_failures
 from macow.pretrained import load
 
@@ -21,11 +21,11 @@ Example: macow encode digits my_images --out latents.npz"""
 
 def run(argv: Sequence[str]) -> int:
     """Encodes, verifies, writes; 1 if an image failed."""
-    arguments = parser("encode", "MODEL PATH... --out FILE.npz [options]", DESCRIPTION)
-    arguments.add_argument("model", help="a run or model folder, or a shipped name")
+    arguments = model_parser(
+        "encode", "PATH... --out FILE.npz [options]", DESCRIPTION, batch_size=64
+    )
     arguments.add_argument("paths", nargs="+", help="image files, or folders of them")
     arguments.add_argument("--out", default="latents.npz", help="the file to write")
-    add_computing(arguments, batch_size=64)
     options = parse(arguments, argv)
     model = load(options.model, options.device)
     names, images, failures = [], [], []

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from macow import data
-from macow.cli.parsing import add_computing, natural, parse, parser, positive
+from macow.cli.parsing import model_parser, natural, parse, positive
 from macow.distribution import is_first, joined
 from macow.evaluate import evaluate
 from macow.pretrained import load
@@ -17,14 +17,12 @@ tighter importance-weighted bound. Example: macow evaluate digits --data digits 
 
 def run(argv: Sequence[str]) -> None:
     """Prints the figures, as lines or as JSON."""
-    arguments = parser("evaluate", "MODEL --data SOURCE [options]", DESCRIPTION)
-    arguments.add_argument("model", help="a run or model folder, or a shipped name")
+    arguments = model_parser("evaluate", "--data SOURCE [options]", DESCRIPTION, batch_size=64)
     arguments.add_argument("--data", required=True, help="digits, cifar10:PATH, folder:PATH, ...")
     arguments.add_argument("--split", choices=["train", "test"], default="test", help="of the data")
     arguments.add_argument("--num_samples", type=positive, default=1, help="draws an image")
     arguments.add_argument("--limit", type=natural, default=0, help="first so many images; 0: all")
     arguments.add_argument("--json", action="store_true", help="print JSON")
-    add_computing(arguments, batch_size=64)
     options = parse(arguments, argv)
     with joined(options.device) as device:
         model = load(options.model, device)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from macow import data
-from macow.cli.parsing import add_computing, parse, parser
+from macow.cli.parsing import model_parser, parse
 from macow.export import export, export_program
 from macow.pretrained import find, load
 from macow.score import Reference, make_reference
@@ -18,12 +18,10 @@ Example: macow export runs/digits my-digits --reference digits"""
 
 def run(argv: Sequence[str]) -> None:
     """Exports, with a reference if one is given or known."""
-    arguments = parser("export", "MODEL OUT [options]", DESCRIPTION)
-    arguments.add_argument("model", help="a run or model folder, or a shipped name")
+    arguments = model_parser("export", "OUT [options]", DESCRIPTION, batch_size=64)
     arguments.add_argument("out", help="the folder to write")
     arguments.add_argument("--reference", help="a source of images, such as digits")
     arguments.add_argument("--program", action="store_true", help="also write likelihood.pt2")
-    add_computing(arguments, batch_size=64)
     options = parse(arguments, argv)
     model = load(options.model, options.device)
     reference = Reference.beside(find(options.model))

@@ -9,7 +9,7 @@ from jsonargparse import Namespace
 from torch import Tensor
 
 from macow import data
-from macow.cli.parsing import add_computing, parse, parser, positive
+from macow.cli.parsing import model_parser, parse, positive
 from macow.latents import interpolate, mean_latent
 from macow.model import FlowModel
 from macow.pictures import film, grid
@@ -25,8 +25,9 @@ macow interpolate MODEL face.png --toward smiling --away serious --strength 1.5"
 
 def run(argv: Sequence[str]) -> None:
     """Finds the two ends and draws what lies between."""
-    arguments = parser("interpolate", "MODEL A [B] --out FILM [options]", DESCRIPTION)
-    arguments.add_argument("model", help="a run or model folder, or a shipped name")
+    arguments = model_parser(
+        "interpolate", "A [B] --out FILM [options]", DESCRIPTION, batch_size=64
+    )
     arguments.add_argument("ends", nargs="+", help="one or two images, or sample:NUMBER")
     arguments.add_argument("--out", default="film.webp", help="the film to write")
     arguments.add_argument("--frames", type=positive, default=24, help="pictures of the film")
@@ -34,7 +35,6 @@ def run(argv: Sequence[str]) -> None:
     arguments.add_argument("--toward", help="folder of images that have the attribute")
     arguments.add_argument("--away", help="folder of images that lack it")
     arguments.add_argument("--strength", type=float, default=1.0, help="of the attribute")
-    add_computing(arguments, batch_size=64)
     options = parse(arguments, argv)
     out = Path(options.out)
     if out.suffix not in (".webp", ".gif"):

@@ -72,6 +72,14 @@ def device(text: str) -> str:
     return text
 
 
+def model_parser(verb: str, usage: str, description: str, batch_size: int) -> ArgumentParser:
+    """A parser for a verb that computes with a model."""
+    arguments = parser(verb, f"MODEL {usage}", description)
+    arguments.add_argument("model", help="a run or model folder, or a shipped name")
+    add_computing(arguments, batch_size)
+    return arguments
+
+
 def size(text: str) -> tuple[int, int]:
     """Reads `32,32` (height, width) or `32`."""
     sides = text.split(",")

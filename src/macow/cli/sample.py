@@ -8,7 +8,7 @@ import yaml
 from jsonargparse import Namespace
 from tqdm import tqdm
 
-from macow.cli.parsing import add_computing, parse, parser, positive
+from macow.cli.parsing import model_parser, parse, positive
 from macow.distribution import in_order, is_first, joined, mine
 from macow.model import FlowModel
 from macow.pictures import grid, picture
@@ -24,15 +24,13 @@ IN_GRID = 256
 
 def run(argv: Sequence[str]) -> None:
     """Draws, shows and writes."""
-    arguments = parser("sample", "MODEL [options]", DESCRIPTION)
-    arguments.add_argument("model", help="a run or model folder, or a shipped name")
+    arguments = model_parser("sample", "[options]", DESCRIPTION, batch_size=64)
     arguments.add_argument("--count", type=positive, default=64, help="images a temperature")
     arguments.add_argument(
         "--temperature", type=str, default=None, help="one, or several; default: the run's"
     )
     arguments.add_argument("--out", default="samples", help="the folder to write")
     arguments.add_argument("--npz", action="store_true", help="also write samples.npz")
-    add_computing(arguments, batch_size=64)
     options = parse(arguments, argv)
     sweep = _temperatures(options.temperature or _usual(find(options.model)))
     with joined(options.device) as device:

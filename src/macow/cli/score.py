@@ -16,7 +16,7 @@ from jsonargparse import Namespace
 from tqdm import tqdm
 
 from macow import data
-from macow.cli.parsing import add_computing, parse, parser
+from macow.cli.parsing import model_parser, parse
 from macow.data.folder import files_below
 from macow.distribution import count, in_order, is_first, joined, mine
 from macow.model import FlowModel
@@ -35,12 +35,10 @@ COLUMNS = ["file", *(field.name for field in fields(Score)), "error"]
 
 def run(argv: Sequence[str]) -> None:
     """Streams the files through the model."""
-    arguments = parser("score", "MODEL PATH... [options]", DESCRIPTION)
-    arguments.add_argument("model", help="a run or model folder, or a shipped name")
+    arguments = model_parser("score", "PATH... [options]", DESCRIPTION, batch_size=64)
     arguments.add_argument("paths", nargs="+", help="image files, or folders of them")
     arguments.add_argument("--out", default=None, type=str, help="file to write; default: print")
     arguments.add_argument("--reference", help="a source whose test images to compare with")
-    add_computing(arguments, batch_size=64)
     options = parse(arguments, argv)
     paths = [Path(path) for path in options.paths]
     if missing := [path for path in paths if not path.exists()]:
