@@ -4,6 +4,7 @@ import csv
 import re
 import shutil
 from pathlib import Path
+from statistics import median
 
 import pytest
 import torch
@@ -39,8 +40,10 @@ def test_the_code_runs(quick, tmp_path, monkeypatch):
 
 def test_the_figure_of_the_inverse_is_measured():
     rows = list(csv.DictReader((ROOT / "benchmarks/results/inverse.csv").read_text().splitlines()))
-    inverse = next(row for row in rows if row["pass"] == "inverse")
-    assert f"takes {float(inverse['wall_to_forward']):.2f} times its forward pass" in README
+    ratios = sorted(float(row["wall_to_forward"]) for row in rows if row["pass"] == "inverse")
+    assert f"takes {median(ratios):.2f} times its forward pass" in README
+    assert f"median of four runs, {ratios[0]:.2f} to {ratios[-1]:.2f}" in README
+    assert len(ratios) == 4
 
 
 def test_every_verb_and_folder_is_named():
