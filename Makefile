@@ -24,7 +24,7 @@ check: .venv/dev
 	$(BIN)/mypy
 
 bench: .venv/base
-	$(BIN)/macow bench inverse --out benchmarks/results/inverse.csv
+	$(BIN)/macow bench inverse
 
 clean:
 	rm -rf .venv build dist

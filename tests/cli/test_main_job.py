@@ -162,6 +162,15 @@ def test_the_shipped_digits_work_right_away(tmp_path, capsys):
         (["data", "pack", "digits"], "which folder?"),
         (["data", "info", "folder:/nowhere", "--size", "8,8"], "/nowhere: no such folder"),
         (["data", "info", "folder:/"], "as in --size 64,64"),
+        (["score", "digits", "/nowhere"], "/nowhere: no such file or folder"),
+        (["encode", "digits", "/nowhere.png"], "/nowhere.png: no such file"),
+        (["decode", "digits", "/nowhere.npz"], "/nowhere.npz: No such file"),
+        (["interpolate", "digits", "a.png"], "give two images, or one with"),
+        (["interpolate", "digits", "a.png", "b.png", "--out", "f.mp4"], ".webp or .gif"),
+        (["interpolate", "digits", "sample:x", "sample:1"], "a sample is sample:NUMBER"),
+        (["interpolate", "digits", "/nowhere.png", "sample:1"], "/nowhere.png: no such file"),
+        (["check", "/nowhere"], "/nowhere: no such folder"),
+        (["export", "/nowhere", "out"], "/nowhere: no such folder"),
     ],
 )
 def test_mistakes_are_one_line(argv, message, capsys, tmp_path, monkeypatch):
@@ -170,4 +179,4 @@ def test_mistakes_are_one_line(argv, message, capsys, tmp_path, monkeypatch):
     printed = capsys.readouterr().err
     assert printed.count("\n") == 1, printed
     assert message in printed
-    assert not (tmp_path / "r").exists(), "a mistake must leave nothing behind"
+    assert not list(tmp_path.iterdir()), "a mistake must leave nothing behind"

@@ -177,26 +177,3 @@ def test_export_is_a_model_for_others(tmp_path, capsys):
         torch.testing.assert_close(
             program(images, eps), macow.load(out)(images, eps=eps), rtol=1e-4, atol=1e-2
         )
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["score", "digits", "/nowhere"], "/nowhere: no such file or folder"),
-        (["encode", "digits", "/nowhere.png"], "/nowhere.png: no such file"),
-        (["decode", "digits", "/nowhere.npz"], "/nowhere.npz: No such file"),
-        (["interpolate", "digits", "a.png"], "give two images, or one with"),
-        (["interpolate", "digits", "a.png", "b.png", "--out", "f.mp4"], ".webp or .gif"),
-        (["interpolate", "digits", "sample:x", "sample:1"], "a sample is sample:NUMBER"),
-        (["interpolate", "digits", "/nowhere.png", "sample:1"], "/nowhere.png: no such file"),
-        (["check", "/nowhere"], "/nowhere: no such folder"),
-        (["export", "/nowhere", "out"], "/nowhere: no such folder"),
-    ],
-)
-def test_mistakes_are_one_line(argv, message, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert main(argv) == 2
-    printed = capsys.readouterr().err
-    assert printed.count("\n") == 1, printed
-    assert message in printed
-    assert not list(tmp_path.iterdir())

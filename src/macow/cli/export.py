@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from macow import data
 from macow.cli.parsing import model_parser, parse
+from macow.cli.reference import chosen_reference
 from macow.export import export, export_program
-from macow.pretrained import find, load
-from macow.score import Reference, make_reference
+from macow.pretrained import load
 
 DESCRIPTION = """Writes a folder that macow.load reads and model hubs accept: config.json,
 model.safetensors, README.md (a model card) and reference.json, quantiles of a source's test images
@@ -24,10 +23,7 @@ def run(argv: Sequence[str]) -> None:
     arguments.add_argument("--program", action="store_true", help="also write likelihood.pt2")
     options = parse(arguments, argv)
     model = load(options.model, options.device)
-    reference = Reference.beside(find(options.model))
-    if options.reference:
-        images = data.load(options.reference, "test", model.shape)
-        reference = make_reference(model, images, batch_size=options.batch_size, seed=options.seed)
+    reference = chosen_reference(model, options)
     out = Path(options.out)
     export(model, out, reference)
     if options.program:

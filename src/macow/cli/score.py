@@ -17,11 +17,12 @@ from tqdm import tqdm
 
 from macow import data
 from macow.cli.parsing import model_parser, parse
+from macow.cli.reference import chosen_reference
 from macow.data.folder import files_below
 from macow.distribution import count, in_order, is_first, joined, mine
 from macow.model import FlowModel
-from macow.pretrained import find, load
-from macow.score import Reference, Score, make_reference, score
+from macow.pretrained import load
+from macow.score import Reference, Score, score
 
 DESCRIPTION = """Scores images, or all images of folders, one row each as CSV, or as JSON lines if
 --out ends in .jsonl: bits_per_dim; log_prior and log_det, which it is made of; codec_bits_per_dim,
@@ -45,12 +46,7 @@ def run(argv: Sequence[str]) -> None:
         raise ValueError(f"{missing[0]}: no such file or folder")
     with joined(options.device) as device:
         model = load(options.model, device)
-        reference = Reference.beside(find(options.model))
-        if options.reference:
-            images = data.load(options.reference, "test", model.shape)
-            reference = make_reference(
-                model, images, batch_size=options.batch_size, seed=options.seed
-            )
+        reference = chosen_reference(model, options)
         rows = _rows(model, paths, options, reference)
         if count() > 1:
             rows = iter(in_order([*rows]))

@@ -33,6 +33,10 @@ class Images(ABC):
     def take(self, indices: np.ndarray) -> np.ndarray:
         """Those images: uint8 `[n, C, H, W]`."""
 
+    def one(self, index: int) -> np.ndarray:
+        """One image `[C, H, W]`; one that cannot be read is a `ValueError`."""
+        return self.take(np.array([index]))[0]
+
     def fingerprint(self) -> str:
         """What tells this set from another: its size, and a checksum of some of its images."""
         some = self.take(np.unique(np.linspace(0, len(self) - 1, 64).astype(int)))
@@ -130,7 +134,7 @@ def fitted(images: Images, shape: Shape) -> Images:
         return images
 
     def read(index: int) -> Image.Image:
-        planes = images.take(np.array([index]))[0].transpose(1, 2, 0)
+        planes = images.one(index).transpose(1, 2, 0)
         return Image.fromarray(planes[:, :, 0] if planes.shape[2] == 1 else planes)
 
     other = DecodedImages(range(len(images)), read, shape)
@@ -142,8 +146,7 @@ def readable(images: Images, description: str) -> Iterator[tuple[int, np.ndarray
     """Every image with its number, or the reason it cannot be read, with progress."""
     for index in tqdm(range(len(images)), desc=description, unit=" images", disable=None):
         try:
-            one = images.one(index) if isinstance(images, DecodedImages) else None
-            yield index, images.take(np.array([index]))[0] if one is None else one
+            yield index, images.one(index)
         except ValueError as error:
             yield index, str(error)
 
