@@ -41,6 +41,7 @@ class FlowConfig:
     factors: tuple[int, ...] = ()
     """M of each level that factors out: after its block b go 1/(M - b) of the channels left."""
     kind: Kind = "macow"
+    """Which steps the flow is made of."""
     bottom: bool = True
     """Whether the first level works on the unsqueezed image."""
     kernel: tuple[int, int] = (2, 3)
@@ -151,7 +152,9 @@ class VariationalConfig:
     """A variational dequantizer: a small conditional flow, and how many channels condition it."""
 
     flow: FlowConfig
+    """Its steps, levels and hidden channels."""
     cond_channels: int = 4
+    """Channels of what the encoder makes of an image."""
 
     def build(self, channels: int, n_bits: int) -> VariationalDequantizer:
         """The dequantizer of images of so many channels."""
@@ -170,10 +173,13 @@ class ModelConfig:
 
     flow: FlowConfig
     channels: int = 3
+    """1 for grey images, 3 for colour."""
     size: tuple[int, int] = (32, 32)
     """Height and width."""
     n_bits: int = 8
+    """How many bits of each value the model sees."""
     variational: VariationalConfig | None = None
+    """The flow of a variational dequantizer; null dequantizes with uniform noise."""
 
     def __post_init__(self) -> None:
         """Says what does not fit together."""
@@ -215,10 +221,13 @@ class TrainConfig:
     schedule: Literal["exponential", "cosine"] = "exponential"
     """How it falls then: by `decay` an update, or along a cosine over all steps."""
     decay: float = 0.999997
+    """Factor an update of the exponential schedule."""
     min_lr: float = 0.01
     """Where the fall ends, as a part of the peak."""
     betas: tuple[float, float] = (0.9, 0.999)
+    """Adam's."""
     eps: float = 1e-8
+    """Adam's."""
     clip: float = 0.0
     """Largest norm of a gradient; 0 lets all pass."""
     ema: float = 0.0
@@ -234,10 +243,13 @@ class TrainConfig:
     init_images: int = 2048
     """Images of data-dependent initialisation."""
     log_every: int = 50
+    """Updates between lines of the training loss."""
     eval_every: int = 1000
+    """Updates between evaluations on test images."""
     eval_images: int = 0
     """Test images of an evaluation while training; 0 takes all."""
     save_every: int = 1000
+    """Updates between checkpoints."""
     keep: int = 2
     """Checkpoints kept beside the best one."""
     sample_temperatures: tuple[float, ...] = (0.7, 0.85, 1.0)
