@@ -15,6 +15,9 @@ from types import ModuleType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 from unittest import mock
 
+import numpy as np
+from PIL import Image
+
 from macow.cli import VERBS
 from macow.cli.parsing import device, natural, positive
 from macow.config import RunConfig
@@ -76,6 +79,12 @@ def _close(wanted: str, found: str) -> bool:
     digits = mantissa.partition(".")[2]
     unit = float(f"1e{int(exponent or 0) - len(digits)}") if digits else 0.0
     return abs(float(wanted.replace(",", "")) - float(found.replace(",", ""))) <= 2.001 * unit
+
+
+def picture_difference(made: Path, shown: Path) -> float:
+    """In grey levels, on average; rounding differs a little between machines."""
+    first, second = (np.asarray(Image.open(path)).astype(int) for path in (made, shown))
+    return float(abs(first - second).mean()) if first.shape == second.shape else 255.0
 
 
 class _Parsed(Exception):
