@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: setup check test test-gpu demo bench clean
+.PHONY: setup check test test-gpu docs pages demo bench clean
 
 setup: .venv/dev
 
@@ -22,6 +22,13 @@ check: .venv/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: .venv/dev # not --quiet, which would hide dead links from --strict
+	$(BIN)/mkdocs build --strict
+	@echo "Look at build/site/index.html"
+
+pages: .venv/dev
+	$(BIN)/python tests/pages.py
 
 bench: .venv/base
 	$(BIN)/macow bench inverse
