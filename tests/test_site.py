@@ -120,6 +120,23 @@ def test_the_classic_troubles_are_answered(trouble):
     assert f"\n## {trouble}" in page("troubles.md")
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "holds a run with",
+        "images are not those that",
+        "another process is training in",
+        "is damaged",
+        "holds a model, not a run",
+        ": skipped, ",
+    ],
+)
+def test_messages_are_quoted_as_they_are(message):
+    source = "".join(path.read_text() for path in (ROOT / "src/macow/train").glob("*.py"))
+    assert message in page("troubles.md")
+    assert message in source
+
+
 def test_every_source_is_named():
     for source in SOURCES:
         assert f"| `{source}" in page("verbs/data.md")

@@ -66,7 +66,7 @@ def test_the_examples_print_what_the_page_says(verb, tmp_path, monkeypatch):
     assert examples
     for example in examples:
         for lines in re.split(r"^\$ macow ", example, flags=re.MULTILINE)[1:]:
-            command, _, expected = lines.partition("\n")
+            command, _, expected = lines.replace("\\\n", "").partition("\n")
             found = printed(main, shlex.split(command))
             assert not difference(expected, found), difference(expected, found)
     if verb in PICTURES:
