@@ -7,7 +7,6 @@ import sys
 from operator import attrgetter
 
 import pytest
-import yaml
 
 import macow
 import macow.check
@@ -77,10 +76,8 @@ def test_the_readme_leads_to_every_part():
     links = re.findall(r"\]\(([^)#]+)\)", readme)
     for link in links:
         assert link.startswith("https://") or (ROOT / link).exists(), link
-    (nav,) = [yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]]
     for name in {path.name for path in DOCS.glob("*.md")} - {"index.md"}:
         assert f"docs/{name}" in links, name
-        assert name in str(nav)
     assert "docs/verbs/index.md" in links
 
 

@@ -37,6 +37,6 @@ def test_a_page_prints_what_it_says(name, tmp_path, monkeypatch):
             found = ""
     assert not found
     assert ran
-    for path in Path().glob("*.png"):  # training adds up rounding, so some patience
-        assert picture_difference(path, DOCS / path.name) < (10 if path.name == "ring.png" else 1)
-    assert name != "tutorial" or {path.name for path in Path().iterdir()} == PICTURES
+    assert {path.name for path in Path().iterdir()} == (PICTURES if name == "tutorial" else set())
+    for path in Path().iterdir():
+        assert picture_difference(path, DOCS / path.name) < 1
