@@ -43,6 +43,7 @@ class Case:
     build: Callable[[], Bijection]
     shape: tuple[int, int, int] = (C, H, W)
     cond_channels: int = 0
+    flat_cond: bool = False
 
     def bijection(self) -> Bijection:
         """In float64, initialised on noise, then moved: no transform is trivial, none is wild."""
@@ -64,7 +65,8 @@ class Case:
         if not self.cond_channels:
             return x, None
         size = (batch, self.cond_channels, *self.shape[1:])
-        return x, torch.randn(size, dtype=torch.double, generator=generator)
+        cond = torch.randn(size, dtype=torch.double, generator=generator)
+        return x, cond[:, :, :1, :1].expand(size) if self.flat_cond else cond
 
 
 SPEC = StepSpec(channels=C, hidden=8)
@@ -157,6 +159,9 @@ CASES: dict[str, Case] = {
     "flow-2x5": Case(flow(kernel=(2, 5)), IMAGE),
     "flow-one-unit": Case(flow(units=1), IMAGE),
     "flow-conditional": Case(flow(cond_channels=2), IMAGE, cond_channels=2),
+    "flow-labelled": Case(
+        lambda: TINY.build(3, 2, flat_cond=True), IMAGE, cond_channels=2, flat_cond=True
+    ),
     "flow-glow": Case(
         flow(kind="glow", steps=((1,), (1,)), factors=(2,), hidden=(8, 8), bottom=False), IMAGE
     ),

@@ -25,7 +25,7 @@ from macow.config import RunConfig
 DOCS = Path(__file__).parents[1] / "docs"
 BEGIN, END = "<!-- options: made by `make pages` -->\n", "<!-- end of options -->\n"
 TYPES = {positive: "whole number above 0", natural: "whole number from 0", device: "device"}
-NUMBER = r"-?\d[\d,]*\.?\d*(?:e[+-]?\d+)?"
+NUMBER = r"-?\d[\d,]*+\.?+\d*+(?:e[+-]?\d++)?+"  # possessive: there is one way to read a number
 
 
 def page(name: str) -> str:
@@ -56,22 +56,30 @@ def difference(page_says: str, printed: str) -> str:
     `...` on a page stands for anything, white space for any white space, and a number with a
     decimal point may be off by two of its last digit.
     """
-    parts = re.split(rf"(\.\.\.|\s+|(?<![\w.]){NUMBER})", page_says.strip())
-    pattern, wanted = "", []
-    for part in parts:
-        if part == "...":
-            pattern += ".*?"
-        elif part.isspace():
-            pattern += r"\s+"
+    chunks, text, place = page_says.strip().split("..."), printed.strip(), 0
+    for i, chunk in enumerate(chunks):
+        pattern, wanted = _pattern(chunk)
+        at_end = r"\Z" if i == len(chunks) - 1 else ""
+        look = re.compile(pattern + at_end)
+        found = look.search(text, place) if i else look.match(text)
+        if not found or not all(map(_close, wanted, found.groups())):
+            return f"the page says\n{page_says}\nprinted was\n{printed}"
+        place = found.end()
+    return ""
+
+
+def _pattern(text: str) -> tuple[str, list[str]]:
+    """What finds a text, with a group for each number; the numbers."""
+    pattern, numbers = "", []
+    for part in re.split(rf"(\s+|(?<![\w.]){NUMBER})", text):
+        if part.isspace():
+            pattern += r"\s++"
         elif re.fullmatch(NUMBER, part):
             pattern += f"({NUMBER})"
-            wanted.append(part)
+            numbers.append(part)
         else:
             pattern += re.escape(part)
-    found = re.fullmatch(pattern, printed.strip(), re.DOTALL)
-    if found and all(map(_close, wanted, found.groups())):
-        return ""
-    return f"the page says\n{page_says}\nprinted was\n{printed}"
+    return pattern, numbers
 
 
 def _close(wanted: str, found: str) -> bool:

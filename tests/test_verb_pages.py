@@ -90,6 +90,9 @@ def test_the_examples_print_what_the_page_says(verb, tmp_path, monkeypatch):
         ("-3.2e-05", "-3.3e-05", True),
         ("-3.2e-05", "3.2e-05", False),
         ("1x8x8", "1x8x9", False),
+        ("... 1.5 ... 2.5", "x 1.5 y 2.5", True),
+        ("... 1.5 ... 2.5", "x 1.5 y 2.5 z", False),
+        ("1,2,3 ... " * 20 + "end", "1,2,3 x " * 40 + "ende", False),  # at once, not in years
     ],
 )
 def test_a_page_that_is_wrong_is_found(says, prints, same):

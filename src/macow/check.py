@@ -46,7 +46,7 @@ def check(model: FlowModel, images: Tensor) -> list[Finding]:
         for name, module in places.items()
     ]
     try:
-        log_prob = model(images, eps=_middle(model, images))
+        log_prob = model(images, eps=_middle(model, images), labels=_labels(model, images))
     finally:
         for hook in hooks:
             hook.remove()
@@ -109,14 +109,18 @@ def _invert(name: str, errors: dict[str, float], broken: list[str]) -> Callable[
 
 
 def _inversion(model: FlowModel, images: Tensor, errors: dict[str, float]) -> list[Finding]:
-    x = model.continuous(images, 0.5)
-    whole = (model.flow.inverse(model.flow(x)[0]) - x).abs().max().item()
+    x, cond = model.continuous(images, 0.5), model.condition(_labels(model, images))
+    whole = (model.flow.inverse(model.flow(x, cond)[0], cond) - x).abs().max().item()
     levels = whole * 2 ** (model.n_bits - 1)
     worst = max(errors, key=lambda name: errors[name])
     text = f"round trip: {levels:.2g} grey levels; worst step {worst}, {errors[worst]:.1e}"
     if not levels < 0.5:  # so it is for NaN
         return [Finding("error", f"{text}: decoding loses bytes")]
     return [Finding("warning" if levels > 0.05 else "ok", text)]
+
+
+def _labels(model: FlowModel, images: Tensor) -> Tensor | None:
+    return model.labels_in_turn(range(len(images)))
 
 
 def _middle(model: FlowModel, images: Tensor) -> Tensor:

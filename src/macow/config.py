@@ -18,6 +18,7 @@ from macow.bijections.steps import (
 )
 from macow.dequantize import Dequantizer, UniformDequantizer, VariationalDequantizer
 from macow.model import FlowModel
+from macow.nets.label_map import LabelMap
 from macow.nets.resnet import Encoder
 
 Kind = Literal["macow", "glow", "realnvp", "maf", "emerging"]
@@ -97,8 +98,10 @@ class FlowConfig:
     def _factoring_levels(self) -> list[int]:
         return [level for level in range(len(self.steps)) if self._num_factored(level)]
 
-    def build(self, channels: int, cond_channels: int = 0) -> MultiScale:
-        """The flow on images of so many channels."""
+    def build(
+        self, channels: int, cond_channels: int = 0, *, flat_cond: bool = False
+    ) -> MultiScale:
+        """The flow on images of so many channels; a flat condition is the same at every pixel."""
         if cond_channels and self.kind in ("maf", "realnvp"):
             raise ValueError(f"a conditional flow cannot be of kind {self.kind}")
         factors = dict(zip(self._factoring_levels(), self.factors, strict=True))
@@ -106,7 +109,8 @@ class FlowConfig:
         for level, steps in enumerate(self.steps):
             squeezed = not (level == 0 and self.bottom)
             if squeezed:
-                channels, cond_channels = 4 * channels, 4 * cond_channels
+                channels = 4 * channels
+                cond_channels *= 1 if flat_cond else 4
             blocks = []
             for block, num_steps in enumerate(steps):
                 out = 0
@@ -129,7 +133,7 @@ class FlowConfig:
                 blocks.append(Block(self._build_block(spec, num_steps, out), channels - out))
                 channels -= out
             levels.append(blocks)
-        return MultiScale(levels, bottom=self.bottom)
+        return MultiScale(levels, bottom=self.bottom, flat_cond=flat_cond)
 
     def _build_block(self, spec: StepSpec, num_steps: int, out: int) -> Chain:
         make = STEPS[self.kind]
@@ -152,7 +156,6 @@ class VariationalConfig:
     """A variational dequantizer: a small conditional flow, and how many channels condition it."""
 
     flow: FlowConfig
-    """Its steps, levels and hidden channels."""
     cond_channels: int = 4
     """Channels of what the encoder makes of an image."""
 
@@ -180,6 +183,10 @@ class ModelConfig:
     """How many bits of each value the model sees."""
     variational: VariationalConfig | None = None
     """The flow of a variational dequantizer; null dequantizes with uniform noise."""
+    labels: tuple[str, ...] = ()
+    """Names of the labels a class-conditional model is given; none: unconditional."""
+    label_channels: int = 4
+    """Channels that tell a label to each coupling and masked convolution."""
 
     def __post_init__(self) -> None:
         """Says what does not fit together."""
@@ -187,6 +194,10 @@ class ModelConfig:
             raise ValueError(f"channels must be at least 1, got {self.channels}")
         if not 1 <= self.n_bits <= 8:
             raise ValueError(f"n_bits must be from 1 to 8, got {self.n_bits}")
+        if len(self.labels) == 1 or len({*self.labels, ""}) <= len(self.labels):
+            raise ValueError(f"labels must be two or more different names, got {self.labels}")
+        if self.label_channels < 1:
+            raise ValueError(f"label_channels must be at least 1, got {self.label_channels}")
         flows = [self.flow] + ([self.variational.flow] if self.variational else [])
         divisor = 2 ** max(flow.num_squeezes for flow in flows)
         if min(self.size) < 1 or any(side % divisor for side in self.size):
@@ -200,8 +211,12 @@ class ModelConfig:
         dequantizer: Dequantizer = UniformDequantizer()
         if self.variational is not None:
             dequantizer = self.variational.build(self.channels, self.n_bits)
-        flow = self.flow.build(self.channels)
-        return FlowModel(flow, dequantizer, (self.channels, *self.size), self.n_bits, self)
+        shape = (self.channels, *self.size)
+        if not self.labels:
+            return FlowModel(self.flow.build(self.channels), dequantizer, shape, self.n_bits, self)
+        flow = self.flow.build(self.channels, self.label_channels, flat_cond=True)
+        label_map = LabelMap(self.labels, self.label_channels)
+        return FlowModel(flow, dequantizer, shape, self.n_bits, self, label_map)
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,19 @@ from torch import Tensor
 from tqdm import tqdm
 
 from macow import distribution
-from macow.data.images import Images
+from macow.data.images import Images, label_numbers
 from macow.model import FlowModel
 from macow.nets.precision import exact_float32
 from macow.seeds import generator_for
+
+
+@dataclass(frozen=True)
+class LabelBits:
+    """The bound of the images of one label."""
+
+    images: int
+    bits_per_dim: float
+    bits_per_dim_error: float | None
 
 
 @dataclass(frozen=True)
@@ -29,6 +38,15 @@ class Evaluation:
     importance_weighted_error: float | None
     noise_entropy: float
     """`-log q`: what the dequantizer's noise gives back; 0 if it is uniform."""
+    by_label: dict[str, LabelBits]
+    """Of each label that the images carry; empty if they carry none."""
+
+
+def known_labels(model: FlowModel, images: Images) -> Tensor | None:
+    """The labels of images as a conditional model numbers them; None for any other model."""
+    if not model.labels:
+        return None
+    return torch.from_numpy(label_numbers(images, model.labels)).long().to(model.device)
 
 
 @torch.no_grad()
@@ -45,6 +63,7 @@ def evaluate(
 ) -> Evaluation:
     """Scores images, `num_samples` draws of noise each; noise is of (seed, image, draw)."""
     count = min(len(images), limit or len(images))
+    labels = known_labels(model, images)
     bounds, log_qs = [], []
     bar = tqdm(
         total=count,
@@ -55,8 +74,9 @@ def evaluate(
     for start in distribution.mine(range(0, count, batch_size)):
         indices = np.arange(start, min(start + batch_size, count))
         batch = torch.from_numpy(images.take(indices)).to(model.device)
+        given = None if labels is None else labels[indices]
         draws = [
-            model.log_terms(batch, _noise(model, batch, seed, indices, k))
+            model.log_terms(batch, _noise(model, batch, seed, indices, k), given)
             for k in range(num_samples)
         ]
         bounds.append(torch.stack([log_p - log_q for log_p, log_q in draws]).cpu().double())
@@ -66,10 +86,31 @@ def evaluate(
     per_dim = model.num_dims * math.log(2)
     bound, log_q = (torch.cat(distribution.in_order(p), dim=1) for p in (bounds, log_qs))
     weighted = torch.logsumexp(bound, dim=0) - math.log(num_samples)
-    mean, error = _mean_and_error(-bound.mean(dim=0) / per_dim)
+    bits = -bound.mean(dim=0) / per_dim
+    mean, error = _mean_and_error(bits)
     weighted_mean, weighted_error = _mean_and_error(-weighted / per_dim)
     entropy = -log_q.mean().item() / per_dim
-    return Evaluation(count, num_samples, mean, error, weighted_mean, weighted_error, entropy + 0.0)
+    return Evaluation(
+        count,
+        num_samples,
+        mean,
+        error,
+        weighted_mean,
+        weighted_error,
+        entropy + 0.0,
+        _by_label(images, bits),
+    )
+
+
+def _by_label(images: Images, bits: Tensor) -> dict[str, LabelBits]:
+    if images.labels is None:
+        return {}
+    found = {}
+    for number, name in enumerate(images.label_names):
+        of_label = bits[torch.from_numpy(images.labels[: len(bits)] == number)]
+        if len(of_label):
+            found[name] = LabelBits(len(of_label), *_mean_and_error(of_label))
+    return found
 
 
 def _noise(model: FlowModel, batch: Tensor, seed: int, indices: np.ndarray, draw: int) -> Tensor:

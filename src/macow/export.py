@@ -19,7 +19,7 @@ tags: [normalizing-flow, exact-likelihood, image-generation]
 An exact-likelihood model of images: a masked convolutional flow (MaCow, Ma et al., 2019).
 
 - Images: {channels} x {height} x {width}, {n_bits} bits.
-- Model: {parameters:,} parameters, {dequantizer} dequantization.
+- Model: {parameters:,} parameters, {dequantizer} dequantization.{labels}
 - {figures}
 - Use: `macow.load("{name}")`, or `macow sample {name}`.
 - Limits: it knows the kind of images it was trained on. Other images can score *better* than
@@ -46,37 +46,40 @@ def export(model: FlowModel, folder: Path, reference: Reference | None = None) -
         parameters=sum(p.numel() for p in model.parameters()),
         dequantizer="variational" if variational else "uniform",
         figures=figures,
+        labels=f"\n- Labels: {', '.join(model.labels)}." if model.labels else "",
     )
     (folder / "README.md").write_text(card)
 
 
 class _Likelihood(nn.Module):
-    """`(images, eps) -> log_prob`, the forward pass that is exported."""
+    """`(images, eps, labels) -> log_prob`, the forward pass that is exported."""
 
     def __init__(self, model: FlowModel) -> None:
         super().__init__()
         self.model = model
 
-    def forward(self, images: Tensor, eps: Tensor) -> Tensor:
-        return self.model(images, eps=eps)
+    def forward(self, images: Tensor, eps: Tensor, labels: Tensor | None = None) -> Tensor:
+        return self.model(images, eps=eps, labels=labels)
 
 
 @torch.no_grad()
 @exact_float32()
 def export_program(model: FlowModel, path: Path) -> None:
     """Writes the likelihood as a `torch.export` program `.pt2`, verified against the model."""
-    example = torch.zeros(2, *model.shape, dtype=torch.uint8, device=model.device)
     generator = torch.Generator().manual_seed(0)
-    inputs = (example, model.draw_noise(example, generator))
+
+    def inputs(count: int) -> tuple[Tensor, ...]:
+        shape = (count, *model.shape)
+        images = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
+        images = images.to(model.device)
+        eps, labels = model.draw_noise(images, generator), model.labels_in_turn(range(count))
+        return (images, eps) if labels is None else (images, eps, labels)
+
+    likelihood, example = _Likelihood(model), inputs(2)
     batch = torch.export.Dim("batch", min=1)
-    program = torch.export.export(
-        _Likelihood(model), inputs, dynamic_shapes=({0: batch}, {0: batch})
-    )
-    torch.export.save(program, path)
-    images = torch.randint(0, 256, (3, *model.shape), generator=generator, dtype=torch.uint8)
-    images = images.to(model.device)
-    eps = model.draw_noise(images, generator)
-    found = torch.export.load(path).module()(images, eps)
-    expected = model(images, eps=eps)
+    shapes = tuple({0: batch} for _ in example)
+    torch.export.save(torch.export.export(likelihood, example, dynamic_shapes=shapes), path)
+    fresh = inputs(3)
+    found, expected = torch.export.load(path).module()(*fresh), likelihood(*fresh)
     if not torch.allclose(found, expected, rtol=1e-4):
         raise ArithmeticError(f"{path}: the exported program gives other likelihoods")

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,8 +15,10 @@ from torch import Generator, Tensor, nn
 
 from macow._version import __version__
 from macow.bijections.base import Bijection
+from macow.bijections.given import Given
 from macow.bijections.multiscale import MultiScale
 from macow.dequantize import Dequantizer, UniformDequantizer, log_normal, quantize
+from macow.nets.label_map import LabelMap
 from macow.nets.precision import exact_float32
 
 if TYPE_CHECKING:
@@ -29,6 +32,7 @@ class FlowModel(nn.Module):
     """An exact likelihood of images, and a sampler of them.
 
     `images` are uint8 `[B, C, H, W]`; likelihoods are in nats, `[B]`; `z` has the images' shape.
+    A conditional model also takes `labels [B]`, int64: places in `model.labels`, its labels' names.
     """
 
     initialized: Tensor
@@ -40,6 +44,7 @@ class FlowModel(nn.Module):
         shape: tuple[int, int, int],
         n_bits: int = 8,
         config: "ModelConfig | None" = None,
+        label_map: LabelMap | None = None,
     ) -> None:
         super().__init__()
         if not 1 <= n_bits <= 8:
@@ -49,6 +54,7 @@ class FlowModel(nn.Module):
         self.shape = shape
         self.n_bits = n_bits
         self.config = config
+        self.label_map = label_map
         self.register_buffer("initialized", torch.tensor(data=False))
         self._is_initialized = False  # the buffer's value, known without asking the device
         self.register_load_state_dict_post_hook(_read_initialized)  # type: ignore[no-untyped-call]
@@ -62,6 +68,7 @@ class FlowModel(nn.Module):
         eps: Tensor | None = None,
         generator: Generator | None = None,
         more_eps: Tensor | None = None,
+        labels: Tensor | None = None,
     ) -> Tensor:
         """`log_prob` without a look at values: what training, DDP and compilation wrap.
 
@@ -77,7 +84,7 @@ class FlowModel(nn.Module):
         log_probs = []
         for i in range(num_samples):
             noise = eps[i] if eps is not None else self.draw_noise(images, generator)
-            log_p, log_q = self.log_terms(images, noise)
+            log_p, log_q = self.log_terms(images, noise, labels)
             if more_eps is not None:
                 others = [self.dequantizer(images, one)[1] for one in more_eps]
                 log_q = torch.stack([log_q, *others]).mean(dim=0)
@@ -88,11 +95,13 @@ class FlowModel(nn.Module):
         """Fresh `eps` for images, in the model's type."""
         return self.dequantizer.draw(images, generator).to(self.dtype)
 
-    def log_terms(self, images: Tensor, eps: Tensor) -> tuple[Tensor, Tensor]:
+    def log_terms(
+        self, images: Tensor, eps: Tensor, labels: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """For one draw of noise, `log p(image, u)` and `log q(u)`, nats `[B]`; a bound is p - q."""
         u, log_q = self.dequantizer(images, eps)
         volume = self.num_dims * (self.n_bits - 1) * math.log(2)  # levels are 2^(1 - n_bits) apart
-        return self._log_density(self.continuous(images, u)) - volume, log_q
+        return self._log_density(self.continuous(images, u), labels) - volume, log_q
 
     @exact_float32()
     def log_prob(
@@ -101,19 +110,21 @@ class FlowModel(nn.Module):
         num_samples: int = 1,
         eps: Tensor | None = None,
         generator: Generator | None = None,
+        labels: Tensor | None = None,
     ) -> Tensor:
         """`log P(image) [B]`, estimated from below by `num_samples` draws of the noise.
 
         `log p(x) - log q(u) - D (n_bits - 1) ln 2`; more than one sample are importance-weighted:
         `logmeanexp` over the samples. `eps [B, C, H, W]` (`[num_samples, B, C, H, W]` if several)
         replaces the draws: u itself for a uniform dequantizer, N(0, 1) for a variational one. A
-        `generator` is a CPU generator.
+        `generator` is a CPU generator. A conditional model gives `log P(image | label)`.
         """
         if eps is not None and isinstance(self.dequantizer, UniformDequantizer):
             _check_within("eps", eps, 0, 1)
         elif eps is not None and not eps.isfinite().all():
             raise ValueError("eps must be finite, got NaN or infinity")
-        return self(images, num_samples, eps, generator)
+        self._check_labels(images, labels)
+        return self(images, num_samples, eps, generator, labels=labels)
 
     def bits_per_dim(
         self,
@@ -121,21 +132,23 @@ class FlowModel(nn.Module):
         num_samples: int = 1,
         eps: Tensor | None = None,
         generator: Generator | None = None,
+        labels: Tensor | None = None,
     ) -> Tensor:
         """`-log_prob / (D ln 2)`, `[B]`: bits for each value of an image."""
-        log_prob = self.log_prob(images, num_samples, eps, generator)
+        log_prob = self.log_prob(images, num_samples, eps, generator, labels)
         return -log_prob / (self.num_dims * math.log(2))
 
     @exact_float32()
-    def log_density(self, x: Tensor) -> Tensor:
+    def log_density(self, x: Tensor, labels: Tensor | None = None) -> Tensor:
         """`log p(x) [B]` of continuous `x` in [-1, 1)."""
         self._require_initialized()
         self._check_float("x", x)
         _check_within("x", x, -1, 1)
-        return self._log_density(x)
+        self._check_labels(x, labels)
+        return self._log_density(x, labels)
 
-    def _log_density(self, x: Tensor) -> Tensor:
-        z, log_det = self.flow(x)
+    def _log_density(self, x: Tensor, labels: Tensor | None) -> Tensor:
+        z, log_det = self.flow(x, self.condition(labels))
         return log_normal(z) + log_det
 
     def continuous(self, images: Tensor, u: Tensor | float) -> Tensor:
@@ -149,11 +162,15 @@ class FlowModel(nn.Module):
 
     @torch.no_grad()
     def sample(
-        self, count: int, temperature: float = 1.0, generator: Generator | None = None
+        self,
+        count: int,
+        temperature: float = 1.0,
+        generator: Generator | None = None,
+        labels: Tensor | None = None,
     ) -> Tensor:
         """New images, uint8 `[count, C, H, W]`.
 
-        Temperature multiplies the prior's standard deviation.
+        Temperature multiplies the prior's standard deviation; labels, if not given, take turns.
         Latents are drawn on the CPU, image by image, so that pictures depend neither on the device
         nor on how many are drawn at once.
         """
@@ -162,24 +179,27 @@ class FlowModel(nn.Module):
         if not 0 <= temperature < math.inf:
             raise ValueError(f"temperature must be a number >= 0, got {temperature}")
         z = [torch.randn(self.shape, generator=generator, device="cpu") for _ in range(count)]
-        return self.decode(temperature * torch.stack(z).to(self.device, self.dtype))
+        labels = self.labels_in_turn(range(count)) if labels is None else labels
+        return self.decode(temperature * torch.stack(z).to(self.device, self.dtype), labels)
 
     @torch.no_grad()
     @exact_float32()
-    def encode(self, images: Tensor) -> Tensor:
+    def encode(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
         """The latents of images, with the noise in the middle of its range (`u = 1/2`)."""
         self.require_images(images)
-        return self.flow(self.continuous(images, 0.5))[0]
+        self._check_labels(images, labels)
+        return self.flow(self.continuous(images, 0.5), self.condition(labels))[0]
 
     @torch.no_grad()
     @exact_float32()
-    def decode(self, z: Tensor) -> Tensor:
+    def decode(self, z: Tensor, labels: Tensor | None = None) -> Tensor:
         """The images of latents: `decode(encode(images))` gives the first n_bits of each value."""
         self._require_initialized()
         self._check_float("z", z)
         if not torch.isfinite(z).all():
             raise ValueError("z must be finite, got NaN or infinity")
-        x = self.flow.inverse(z)
+        self._check_labels(z, labels)
+        x = self.flow.inverse(z, self.condition(labels))
         if not torch.isfinite(x).all():
             raise FloatingPointError(
                 "decoding gave NaN or infinity: these latents lie beyond what the model can invert"
@@ -189,11 +209,39 @@ class FlowModel(nn.Module):
 
     def latent_levels(self) -> Tensor:
         """Which level of the flow owns each latent: integers `[C, H, W]`."""
-        if not isinstance(self.flow, MultiScale):
-            raise ValueError(
-                f"only a multi-scale flow has levels, not a {type(self.flow).__name__}"
-            )
-        return self.flow.latent_levels(self.shape)
+        flow = self.flow.inner if isinstance(self.flow, Given) else self.flow
+        if not isinstance(flow, MultiScale):
+            raise ValueError(f"only a multi-scale flow has levels, not a {type(flow).__name__}")
+        return flow.latent_levels(self.shape)
+
+    # Labels
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of its labels; none if it is unconditional."""
+        return () if self.label_map is None else self.label_map.names
+
+    def given(self, label: str) -> "FlowModel":
+        """The model of images with this label; it shares the weights."""
+        if self.label_map is None:
+            raise ValueError(f"the model knows no labels, so not {label!r} either")
+        flow = Given(self.flow, self.label_map, self.label_map.number(label))
+        model = FlowModel(flow, self.dequantizer, self.shape, self.n_bits).to(self.device)
+        model.is_initialized = self.is_initialized
+        return model
+
+    def condition(self, labels: Tensor | None) -> Tensor | None:
+        """What the flow is given of labels `[B]`; None if it is unconditional."""
+        if (self.label_map is None) != (labels is None):
+            what = "knows no labels" if labels is not None else "is conditional: which label?"
+            raise ValueError(f"the model {what}")
+        return None if self.label_map is None else self.label_map(labels, self.shape[1:])
+
+    def labels_in_turn(self, numbers: Iterable[int]) -> Tensor | None:
+        """The labels of images number so and so when all take turns; None if unconditional."""
+        if self.label_map is None:
+            return None
+        return torch.tensor([n % len(self.labels) for n in numbers], device=self.device)
 
     # Files
 
@@ -275,6 +323,10 @@ class FlowModel(nn.Module):
             )
         if x.shape[0] == 0:
             raise ValueError(f"{name} must hold at least one image of {wanted}, got an empty batch")
+
+    def _check_labels(self, x: Tensor, labels: Tensor | None) -> None:
+        if self.label_map is not None and labels is not None:
+            self.label_map.check(labels, len(x))
 
     def _check_eps(self, images: Tensor, num_samples: int, eps: Tensor) -> None:
         shape = images.shape if num_samples == 1 else (num_samples, *images.shape)

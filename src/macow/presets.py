@@ -30,6 +30,12 @@ def cifar10_small() -> RunConfig:
     return _with_flow(cifar10(), steps=((2,), (8, 8), (6, 6), (4,)), hidden=(24, 192, 192, 192))
 
 
+def cifar10_conditional() -> RunConfig:
+    """Given each image's class."""
+    names = "airplane automobile bird cat deer dog frog horse ship truck"
+    return _with_labels(cifar10(), names)
+
+
 def imagenet64() -> RunConfig:
     """MaCow on the 64x64 ImageNet of van den Oord et al. (2016)."""
     flow = FlowConfig(
@@ -144,6 +150,11 @@ def digits() -> RunConfig:
     return RunConfig(ModelConfig(flow, channels=1, size=(8, 8), n_bits=4), train)
 
 
+def digits_conditional() -> RunConfig:
+    """Given which digit each image shows."""
+    return _with_labels(digits(), "0 1 2 3 4 5 6 7 8 9")
+
+
 _HIGH_RESOLUTION_DEQUANTIZER = FlowConfig(
     steps=((2,), (4,), (4,)), factors=(2,), hidden=(24, 256, 256)
 )
@@ -152,6 +163,10 @@ _HIGH_RESOLUTION_DEQUANTIZER = FlowConfig(
 def _with_flow(base: RunConfig, **changes: object) -> RunConfig:
     flow = replace(base.model.flow, **changes)  # type: ignore[arg-type]
     return replace(base, model=replace(base.model, flow=flow))
+
+
+def _with_labels(base: RunConfig, names: str) -> RunConfig:
+    return replace(base, model=replace(base.model, labels=tuple(names.split())))
 
 
 def _with_variational(base: RunConfig, flow: FlowConfig, noise_samples: int = 1) -> RunConfig:
@@ -187,6 +202,7 @@ PRESETS: dict[str, Published] = {
     "cifar10-org": Published(cifar10_org, 37_335_436, "CIFAR-10", "3.31"),
     "cifar10-variational": Published(cifar10_variational, 38_403_423, "CIFAR-10", "3.16"),
     "cifar10-small": Published(cifar10_small, 7_368_769, "CIFAR-10"),
+    "cifar10-conditional": Published(cifar10_conditional, 40_014_995, "CIFAR-10"),
     "imagenet64": Published(imagenet64, 117_244_127, "ImageNet-64", "3.75"),
     "imagenet64-org": Published(imagenet64_org, 119_722_444, "ImageNet-64", "3.78"),
     "imagenet64-variational": Published(imagenet64_variational, 123_100_393, "ImageNet-64", "3.69"),
@@ -204,6 +220,7 @@ PRESETS: dict[str, Published] = {
     "maf-cifar10": Published(maf_cifar10, 42_601_632, "CIFAR-10"),
     "emerging-cifar10": Published(emerging_cifar10, 45_438_624, "CIFAR-10"),
     "digits": Published(digits, 267_531, "UCI digits"),
+    "digits-conditional": Published(digits_conditional, 352_435, "UCI digits"),
 }
 
 

@@ -22,6 +22,6 @@ def latents(shape: tuple[int, int, int], seed: int, numbers: Iterable[int]) -> T
 def draw(
     model: FlowModel, numbers: Sequence[int], *, temperature: float = 1.0, seed: int = 0
 ) -> Tensor:
-    """Samples number so and so, uint8 `[n, C, H, W]` on the CPU."""
+    """Samples number so and so, uint8 `[n, C, H, W]` on the CPU; labels take turns."""
     z = latents(model.shape, seed, numbers).to(model.device, model.dtype)
-    return model.decode(temperature * z).cpu()
+    return model.decode(temperature * z, model.labels_in_turn(numbers)).cpu()

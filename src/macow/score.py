@@ -15,6 +15,7 @@ from torch import Tensor
 
 from macow.data.images import Images
 from macow.dequantize import log_normal, quantize
+from macow.evaluate import known_labels
 from macow.model import FlowModel
 from macow.nets.precision import exact_float32
 from macow.seeds import generator_for
@@ -88,7 +89,12 @@ class Reference:
 @torch.no_grad()
 @exact_float32()
 def score(
-    model: FlowModel, images: Tensor, *, seed: int = 0, reference: Reference | None = None
+    model: FlowModel,
+    images: Tensor,
+    *,
+    seed: int = 0,
+    reference: Reference | None = None,
+    labels: Tensor | None = None,
 ) -> list[Score]:
     """Scores uint8 images `[B, C, H, W]`; the noise of an image belongs to (seed, its pixels)."""
     model.require_images(images)
@@ -97,7 +103,7 @@ def score(
         for image in images
     ]
     u, log_q = model.dequantizer(images, torch.cat(noise))
-    z, log_det = model.flow(model.continuous(images, u))
+    z, log_det = model.flow(model.continuous(images, u), model.condition(labels))
     log_prior = log_normal(z)
     volume = model.num_dims * (model.n_bits - 1) * math.log(2)
     per_dim = model.num_dims * math.log(2)
@@ -120,10 +126,13 @@ def make_reference(
 ) -> Reference:
     """The reference of a model on a set of images."""
     count = min(len(images), limit or len(images))
+    labels = known_labels(model, images)
     scores: list[Score] = []
     for start in range(0, count, batch_size):
-        batch = images.take(np.arange(start, min(start + batch_size, count)))
-        scores += score(model, torch.from_numpy(batch).to(model.device), seed=seed)
+        indices = np.arange(start, min(start + batch_size, count))
+        batch = torch.from_numpy(images.take(indices)).to(model.device)
+        given = None if labels is None else labels[indices]
+        scores += score(model, batch, seed=seed, labels=given)
     return Reference.of(scores)
 
 

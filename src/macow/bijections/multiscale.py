@@ -29,31 +29,37 @@ def unsqueeze(x: Tensor) -> Tensor:
     return x.permute(0, 3, 4, 1, 5, 2).reshape(batch, channels // 4, 2 * height, 2 * width)
 
 
-def _squeeze_condition(cond: Tensor | None) -> Tensor | None:
-    return None if cond is None else squeeze(cond)
-
-
 class Squeezed(Bijection):
-    """Runs a map on the squeezed image and puts the result back in place."""
+    """Runs a map on the squeezed image and puts the result back in place.
 
-    def __init__(self, inner: Bijection) -> None:
+    A condition is squeezed as well, unless it is `flat`, the same at every pixel: then a quarter of
+    it says all.
+    """
+
+    def __init__(self, inner: Bijection, *, flat_cond: bool = False) -> None:
         super().__init__()
         self.inner = inner
+        self.flat_cond = flat_cond
 
     def forward(self, x: Tensor, cond: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Squeezing moves pixels, so the log-det is the inner one."""
-        y, log_det = self.inner(squeeze(x), _squeeze_condition(cond))
+        y, log_det = self.inner(squeeze(x), self._cond(cond))
         return unsqueeze(y), log_det
 
     def inverse(self, y: Tensor, cond: Tensor | None = None) -> Tensor:
         """The inner inverse, on the squeezed image."""
-        return unsqueeze(self.inner.inverse(squeeze(y), _squeeze_condition(cond)))
+        return unsqueeze(self.inner.inverse(squeeze(y), self._cond(cond)))
 
     def forward_with_map(self, x: Tensor, cond: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """A squeezed pixel's share goes to its four pixels in equal parts."""
-        y, log_det = self.inner.forward_with_map(squeeze(x), _squeeze_condition(cond))
+        y, log_det = self.inner.forward_with_map(squeeze(x), self._cond(cond))
         spread = F.interpolate(log_det[:, None] / 4, scale_factor=2, mode="nearest")
         return unsqueeze(y), spread[:, 0]
+
+    def _cond(self, cond: Tensor | None) -> Tensor | None:
+        if cond is None:
+            return None
+        return cond[:, :, ::2, ::2] if self.flat_cond else squeeze(cond)
 
 
 class Factor(Bijection):
@@ -97,7 +103,9 @@ class MultiScale(Bijection):
     people: `level1.block0.step3`.
     """
 
-    def __init__(self, levels: Sequence[Sequence[Block]], *, bottom: bool) -> None:
+    def __init__(
+        self, levels: Sequence[Sequence[Block]], *, bottom: bool, flat_cond: bool = False
+    ) -> None:
         super().__init__()
         self._levels: dict[int, list[Block]] = {}
         for number, blocks in enumerate(levels, start=0 if bottom else 1):
@@ -107,7 +115,7 @@ class MultiScale(Bijection):
                 Block(_Registered(named, f"block{i}"), block.keep) for i, block in enumerate(blocks)
             ]
         # In a tuple, so that torch does not register the same modules a second time.
-        self._tower = (_tower(self._levels),)
+        self._tower = (_tower(self._levels, flat_cond=flat_cond),)
 
     @property
     def tower(self) -> Bijection:
@@ -136,14 +144,14 @@ class MultiScale(Bijection):
         return owners[0].long()
 
 
-def _tower(levels: Mapping[int, Sequence[Block]]) -> Bijection:
+def _tower(levels: Mapping[int, Sequence[Block]], *, flat_cond: bool = False) -> Bijection:
     """The recursion, from the top level down: `Squeezed(Factor(block, keep, rest=Factor(...)))`."""
     flow: Bijection | None = None
     for number in sorted(levels, reverse=True):
         for steps, keep in reversed(levels[number]):
             flow = steps if flow is None else Factor(steps, keep, flow)
         assert flow is not None, "a level has at least one block"
-        flow = flow if number == 0 else Squeezed(flow)
+        flow = flow if number == 0 else Squeezed(flow, flat_cond=flat_cond)
     assert flow is not None, "a flow has at least one level"
     return flow
 

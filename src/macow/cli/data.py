@@ -1,5 +1,6 @@
 """`macow data`: look at a source of images, or pack it for fast training."""
 
+import json
 import os
 import shutil
 import tempfile
@@ -37,6 +38,10 @@ def run(argv: Sequence[str]) -> None:
         dims = "x".join(map(str, images.shape))
         left_out = f", {len(images.problems)} left out" if images.problems else ""
         print(f"{split}: {len(images):,} images of {dims}{left_out}")
+        if images.labels is not None:
+            counts = np.bincount(images.labels, minlength=len(images.label_names))
+            each = zip(images.label_names, counts, strict=True)
+            print(f"  labels: {', '.join(f'{name} ({n:,})' for name, n in each)}")
         if options.action == "pack":
             _pack(images, Path(options.out), split)
 
@@ -62,4 +67,6 @@ def _pack(images: data.Images, folder: Path, split: str) -> None:
     os.replace(temporary, target)
     if images.labels is not None:
         np.save(folder / f"{split}_labels.npy", images.labels[good])
+        names = json.dumps(images.label_names) + "\n"
+        (folder / f"{split}_labels.json").write_text(names)
     print(f"written to {target}: {len(good):,} images")

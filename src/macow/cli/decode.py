@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from macow.cli.parsing import model_parser, parse
+from macow.cli.parsing import add_label, load_given, model_parser, parse
 from macow.pictures import picture
-from macow.pretrained import load
 
 DESCRIPTION = """Writes the images of latents that `macow encode` wrote, or of any npz with
 `latents` [N, C, H, W], as PNGs under the names they came from.
@@ -21,8 +20,9 @@ def run(argv: Sequence[str]) -> None:
     arguments = model_parser("decode", "FILE.npz --out DIR [options]", DESCRIPTION, batch_size=64)
     arguments.add_argument("latents", help="the npz file")
     arguments.add_argument("--out", default="decoded", help="the folder to write")
+    add_label(arguments)
     options = parse(arguments, argv)
-    model = load(options.model, options.device)
+    model = load_given(options, options.device)
     latents, names = _read(Path(options.latents))
     out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)

@@ -10,9 +10,8 @@ import torch
 from tqdm import tqdm
 
 from macow import data
-from macow.cli.parsing import model_parser, parse
+from macow.cli.parsing import add_label, load_given, model_parser, parse
 from macow.latents import round_trip_failures
-from macow.pretrained import load
 
 DESCRIPTION = """Writes the latents of images as an npz: `latents` [N, C, H, W] and their `names`.
 Each image is decoded again as it is encoded; one that does not come back byte for byte is named.
@@ -26,8 +25,9 @@ def run(argv: Sequence[str]) -> int:
     )
     arguments.add_argument("paths", nargs="+", help="image files, or folders of them")
     arguments.add_argument("--out", default="latents.npz", help="the file to write")
+    add_label(arguments)
     options = parse(arguments, argv)
-    model = load(options.model, options.device)
+    model = load_given(options, options.device)
     names, images, failures = [], [], []
     for path, image in data.each_image(map(Path, options.paths), model.shape):
         if isinstance(image, str):

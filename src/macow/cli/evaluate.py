@@ -12,7 +12,9 @@ from macow.pretrained import load
 
 DESCRIPTION = """Scores the images of a source: bits per dimension with the standard error of the
 mean, averaged over the draws of the noise (Monte Carlo) and, with several draws an image, as the
-tighter importance-weighted bound. Example: macow evaluate digits --data digits --num_samples 16"""
+tighter importance-weighted bound. A conditional model is given the images' labels, and its figure
+is also shown label by label; --json has that for any labelled source.
+Example: macow evaluate digits --data digits --num_samples 16"""
 
 
 def run(argv: Sequence[str]) -> None:
@@ -50,6 +52,9 @@ def run(argv: Sequence[str]) -> None:
         print(f"importance-weighted  {weighted}")
     if result.noise_entropy:
         print(f"noise entropy        {result.noise_entropy:.4f}")
+    for name, of_label in result.by_label.items() if model.labels else ():
+        figure = _figure(of_label.bits_per_dim, of_label.bits_per_dim_error)
+        print(f"  {name:<18} {figure} ({of_label.images:,} images)")
 
 
 def _figure(mean: float, error: float | None) -> str:

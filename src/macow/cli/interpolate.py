@@ -9,11 +9,10 @@ from jsonargparse import Namespace
 from torch import Tensor
 
 from macow import data
-from macow.cli.parsing import model_parser, parse, positive
+from macow.cli.parsing import add_label, load_given, model_parser, parse, positive
 from macow.latents import interpolate, mean_latent
 from macow.model import FlowModel
 from macow.pictures import film, grid
-from macow.pretrained import load
 from macow.sampler import latents
 
 DESCRIPTION = """Walks the straight line between the latents of two images, or of samples written as
@@ -35,6 +34,7 @@ def run(argv: Sequence[str]) -> None:
     arguments.add_argument("--toward", help="folder of images that have the attribute")
     arguments.add_argument("--away", help="folder of images that lack it")
     arguments.add_argument("--strength", type=float, default=1.0, help="of the attribute")
+    add_label(arguments)
     options = parse(arguments, argv)
     out = Path(options.out)
     if out.suffix not in (".webp", ".gif"):
@@ -43,7 +43,7 @@ def run(argv: Sequence[str]) -> None:
         1 if options.toward else 2
     ):
         raise ValueError("interpolate: give two images, or one with --toward and --away")
-    model = load(options.model, options.device)
+    model = load_given(options, options.device)
     ends = [_latent(model, end, options) for end in options.ends]
     if options.toward:
         direction = _mean(model, options.toward, options) - _mean(model, options.away, options)

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 import torch
 from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
 
+from macow.model import FlowModel
+from macow.pretrained import load
+
 
 class _Help(DefaultHelpFormatter):
     """Leaves out what tells a reader nothing: empty defaults and the names of our checks."""
@@ -78,6 +81,17 @@ def model_parser(verb: str, usage: str, description: str, batch_size: int) -> Ar
     arguments.add_argument("model", help="a run or model folder, or a shipped name")
     add_computing(arguments, batch_size)
     return arguments
+
+
+def add_label(arguments: ArgumentParser) -> None:
+    """The label a conditional model is given for all images."""
+    arguments.add_argument("--label", type=str, default=None, help="for a conditional model: which")
+
+
+def load_given(options: Namespace, where: str | None) -> FlowModel:
+    """The model of a line, given its `--label`."""
+    model = load(options.model, where)
+    return model if options.label is None else model.given(options.label)
 
 
 def size(text: str) -> tuple[int, int]:

@@ -8,16 +8,17 @@ import yaml
 from jsonargparse import Namespace
 from tqdm import tqdm
 
-from macow.cli.parsing import model_parser, parse, positive
+from macow.cli.parsing import add_label, load_given, model_parser, parse, positive
 from macow.distribution import in_order, is_first, joined, mine
 from macow.model import FlowModel
 from macow.pictures import grid, picture
-from macow.pretrained import find, load
+from macow.pretrained import find
 from macow.sampler import draw
 
 DESCRIPTION = """Draws images: grid.png, one PNG each, and with --npz all in samples.npz as arr_0
 [N, H, W, C]. Picture number n depends on --seed and --temperature alone, not on how many are drawn.
-Several temperatures, as in 0.7,0.8,1.0, give the same latents at each, a row in grid.png for each.
+Labels of a conditional model take turns, a column for each, unless --label chooses one. Several
+temperatures, as in 0.7,0.8,1.0, give the same latents at each, a row in grid.png for each.
 Example: macow sample digits --count 64 --temperature 0.8 --out samples"""
 IN_GRID = 256
 
@@ -31,15 +32,16 @@ def run(argv: Sequence[str]) -> None:
     )
     arguments.add_argument("--out", default="samples", help="the folder to write")
     arguments.add_argument("--npz", action="store_true", help="also write samples.npz")
+    add_label(arguments)
     options = parse(arguments, argv)
     sweep = _temperatures(options.temperature or _usual(find(options.model)))
     with joined(options.device) as device:
-        model = load(options.model, device)
+        model = load_given(options, device)
         out = Path(options.out)
         out.mkdir(parents=True, exist_ok=True)
         images = [_draw(model, options, t, out, many=len(sweep) > 1) for t in sweep]
         if is_first():
-            _show(images, out, options)
+            _show(images, out, options, len(model.labels) or None)
 
 
 def _usual(folder: Path) -> str:
@@ -77,10 +79,11 @@ def _draw(
     return np.concatenate(in_order(drawn))
 
 
-def _show(images: list[np.ndarray], out: Path, options: Namespace) -> None:
-    """The grid, a row for each of several temperatures; the npz if asked for."""
-    columns = min(options.count, 16) if len(images) > 1 else None
-    shown = np.concatenate([some[: columns or IN_GRID] for some in images])
+def _show(images: list[np.ndarray], out: Path, options: Namespace, in_turn: int | None) -> None:
+    """The grid, a row for each temperature or a column for each label; the npz if asked for."""
+    columns = min(options.count, 16) if len(images) > 1 else in_turn
+    each = columns if len(images) > 1 else IN_GRID
+    shown = np.concatenate([some[:each] for some in images])
     grid(shown, columns).save(out / "grid.png")
     if options.npz:
         np.savez_compressed(out / "samples.npz", np.concatenate(images).transpose(0, 2, 3, 1))

@@ -16,12 +16,11 @@ from jsonargparse import Namespace
 from tqdm import tqdm
 
 from macow import data
-from macow.cli.parsing import model_parser, parse
+from macow.cli.parsing import add_label, load_given, model_parser, parse
 from macow.cli.reference import chosen_reference
 from macow.data.folder import files_below
 from macow.distribution import count, in_order, is_first, joined, mine
 from macow.model import FlowModel
-from macow.pretrained import load
 from macow.score import Reference, Score, score
 
 DESCRIPTION = """Scores images, or all images of folders, one row each as CSV, or as JSON lines if
@@ -40,12 +39,13 @@ def run(argv: Sequence[str]) -> None:
     arguments.add_argument("paths", nargs="+", help="image files, or folders of them")
     arguments.add_argument("--out", default=None, type=str, help="file to write; default: print")
     arguments.add_argument("--reference", help="a source whose test images to compare with")
+    add_label(arguments)
     options = parse(arguments, argv)
     paths = [Path(path) for path in options.paths]
     if missing := [path for path in paths if not path.exists()]:
         raise ValueError(f"{missing[0]}: no such file or folder")
     with joined(options.device) as device:
-        model = load(options.model, device)
+        model = load_given(options, device)
         reference = chosen_reference(model, options)
         rows = _rows(model, paths, options, reference)
         if count() > 1:

@@ -8,7 +8,15 @@ from macow.data.cifar10 import cifar10
 from macow.data.digits import digits
 from macow.data.folder import each_image, folder
 from macow.data.formats import celebahq, hugging_face, imagenet64, lsun, packed
-from macow.data.images import ArrayImages, Images, Shape, Split, fitted, in_memory
+from macow.data.images import (
+    ArrayImages,
+    Images,
+    Shape,
+    Split,
+    fitted,
+    in_memory,
+    label_numbers,
+)
 
 SOURCES: dict[str, tuple[Callable[..., Any], str]] = {
     "digits": (digits, "the 8x8 digits in the package"),
@@ -76,5 +84,6 @@ __all__ = [
     "Split",
     "each_image",
     "in_memory",
+    "label_numbers",
     "load",
 ]

@@ -12,6 +12,9 @@ import numpy as np
 from macow.data.images import ArrayImages, Split
 
 BATCHES = {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]}
+LABELS = (
+    "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
+)  # fmt: skip
 PIXELS = 3 * 32 * 32
 
 
@@ -22,7 +25,7 @@ def cifar10(path: Path, split: Split) -> ArrayImages:
         raise ValueError(f"{path}: no CIFAR-10 batch {', '.join(missing)} (python or binary)")
     ordered = [batches[name] for name in BATCHES[split]]
     images = np.concatenate([images for images, _ in ordered]).reshape(-1, 3, 32, 32)
-    return ArrayImages(images, np.concatenate([labels for _, labels in ordered]))
+    return ArrayImages(images, np.concatenate([labels for _, labels in ordered]), LABELS)
 
 
 def _read(path: Path, names: list[str]) -> Iterator[tuple[str, tuple[np.ndarray, np.ndarray]]]:

@@ -18,4 +18,4 @@ def digits(split: Split) -> ArrayImages:
         images, labels = archive["images"], archive["labels"]
     test = np.arange(len(images)) % 5 == 0
     chosen = test if split == "test" else ~test
-    return ArrayImages(images[chosen], labels[chosen])
+    return ArrayImages(images[chosen], labels[chosen], tuple("0123456789"))

@@ -20,7 +20,7 @@ def folder(path: Path, split: Split, shape: Shape) -> DecodedImages:
     """Its sub-folders `train` and `test` if it has both, else a tenth of it by the files' hashes.
 
     The hash is of a file's content: renaming moves nothing between the splits, and copies of one
-    image stay together.
+    image stay together. Where every image lies in a sub-folder, that is its label.
     """
     if not path.is_dir():
         raise ValueError(f"{path}: no such folder")
@@ -30,7 +30,7 @@ def folder(path: Path, split: Split, shape: Shape) -> DecodedImages:
     }
     chosen = inside[split]
     if chosen is not None and all(inside.values()):
-        return image_files(files_below(chosen), shape, chosen)
+        return _labelled(image_files(files_below(chosen), shape, chosen), chosen)
     images = image_files(files_below(path), shape, path)
     digests = {item: _digest(item) for item in images.items}
     test = {item for item, digest in digests.items() if digest % 10 == 0}
@@ -39,6 +39,16 @@ def folder(path: Path, split: Split, shape: Shape) -> DecodedImages:
     if not test or len(test) == len(digests):
         test = {min(digests, key=lambda item: digests[item])}
     images.items = [item for item in images.items if (item in test) == (split == "test")]
+    return _labelled(images, path)
+
+
+def _labelled(images: DecodedImages, root: Path) -> DecodedImages:
+    """Takes the first folder below the root for the label, if all images have one."""
+    parts = [item.relative_to(root).parts for item in images.items]
+    if all(len(names) > 1 for names in parts):
+        images.label_names = tuple(sorted({names[0] for names in parts}))
+        numbers = {name: i for i, name in enumerate(images.label_names)}
+        images.labels = np.array([numbers[names[0]] for names in parts])
     return images
 
 

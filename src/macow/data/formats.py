@@ -1,5 +1,6 @@
 """The paper's other data sets, in the layouts they are published in."""
 
+import json
 import zipfile
 from io import BytesIO
 from pathlib import Path
@@ -13,9 +14,18 @@ from macow.data.images import ArrayImages, DecodedImages, Images, Shape, Split
 
 
 def packed(path: Path, split: Split) -> ArrayImages:
-    """`packed:DIR`: `train.npy` and `test.npy`, uint8 `[N, C, H, W]`, memory-mapped."""
-    labels = path / f"{split}_labels.npy"
-    return ArrayImages(_mapped(path / f"{split}.npy"), _mapped(labels) if labels.exists() else None)
+    """`packed:DIR`: `train.npy` and `test.npy`, uint8 `[N, C, H, W]`, memory-mapped.
+
+    Labels are numbers in `train_labels.npy`, their names a list in `train_labels.json`.
+    """
+    images, labels = _mapped(path / f"{split}.npy"), path / f"{split}_labels.npy"
+    if not labels.exists():
+        return ArrayImages(images)
+    names = _names(labels.with_suffix(".json"))
+    try:
+        return ArrayImages(images, _mapped(labels), names)
+    except ValueError as error:
+        raise ValueError(f"{labels}: {error}") from None
 
 
 def imagenet64(path: Path, split: Split, shape: Shape) -> Images:
@@ -71,7 +81,12 @@ def hugging_face(name: str, split: Split, shape: Shape) -> DecodedImages:
     columns = [c for c, kind in chosen.features.items() if isinstance(kind, datasets.Image)]
     if not columns:
         raise ValueError(f"hf:{name}: no column of images among {', '.join(chosen.features)}")
-    return DecodedImages(range(len(chosen)), lambda i: chosen[i][columns[0]], shape)
+    images = DecodedImages(range(len(chosen)), lambda i: chosen[i][columns[0]], shape)
+    for column, kind in chosen.features.items():
+        if isinstance(kind, datasets.ClassLabel):
+            images.labels, images.label_names = np.array(chosen[column]), tuple(kind.names)
+            break
+    return images
 
 
 class _NpzBatches(Images):
@@ -133,6 +148,18 @@ def _mapped(path: Path) -> np.ndarray:
         raise ValueError(f"{path}: no such file") from None
     except (ValueError, EOFError) as error:
         raise ValueError(f"{path} is not an npy array: {error}") from None
+
+
+def _names(path: Path) -> list[str] | None:
+    if not path.exists():
+        return None
+    try:
+        names = json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{path} must be a list of names")
+    return names
 
 
 def _tenth(count: int, split: Split) -> slice:

@@ -22,6 +22,8 @@ class Images(ABC):
 
     shape: Shape
     labels: np.ndarray | None = None
+    """Of every image, as a place in `label_names`."""
+    label_names: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     """What was found but could not be used, and why: one line a file."""
 
@@ -46,12 +48,22 @@ class Images(ABC):
 class ArrayImages(Images):
     """Images in memory, or memory-mapped: uint8 `[N, C, H, W]`."""
 
-    def __init__(self, array: np.ndarray, labels: np.ndarray | None = None) -> None:
+    def __init__(
+        self,
+        array: np.ndarray,
+        labels: np.ndarray | None = None,
+        label_names: Sequence[str] | None = None,
+    ) -> None:
+        """Labels without names are called by their numbers."""
         if array.dtype != np.uint8 or array.ndim != 4:
             found = f"{array.dtype} of shape {list(array.shape)}"
             raise ValueError(f"images must be uint8 [N, C, H, W], got {found}")
         self.array = array
-        self.labels = labels
+        if labels is not None:
+            _check_labels(labels, len(array), label_names)
+            self.labels = labels
+            most = int(labels.max(initial=0))
+            self.label_names = tuple(label_names or map(str, range(most + 1)))
         self.shape = (array.shape[1], array.shape[2], array.shape[3])
 
     def __len__(self) -> int:
@@ -92,8 +104,15 @@ class DecodedImages(Images):
                 if str(error) not in self.problems:
                     self.problems = (*self.problems, str(error))
                     warnings.warn(f"left out {error}", stacklevel=4)
-                index = (index + 1) % len(self)
+                index = self._after(index)
         raise ValueError(f"ten images in a row cannot be read, {self.problems[-1]} the last")
+
+    def _after(self, index: int) -> int:
+        """The next one, of the same label."""
+        if self.labels is None:
+            return (index + 1) % len(self)
+        alike = np.flatnonzero(self.labels == self.labels[index])
+        return int(alike[np.searchsorted(alike, index, side="right") % len(alike)])
 
     def one(self, index: int) -> np.ndarray:
         """One image `[C, H, W]`; a mistake names the item."""
@@ -138,7 +157,7 @@ def fitted(images: Images, shape: Shape) -> Images:
         return Image.fromarray(planes[:, :, 0] if planes.shape[2] == 1 else planes)
 
     other = DecodedImages(range(len(images)), read, shape)
-    other.labels = images.labels
+    other.labels, other.label_names = images.labels, images.label_names
     return other
 
 
@@ -165,6 +184,31 @@ def in_memory(images: Images, description: str) -> ArrayImages:
             array[len(good)] = image
             good.append(index)
     labels = None if images.labels is None else images.labels[good]
-    decoded = ArrayImages(array[: len(good)], labels)
+    decoded = ArrayImages(array[: len(good)], labels, images.label_names)
     decoded.problems = tuple(problems)
     return decoded
+
+
+def label_numbers(images: Images, names: Sequence[str]) -> np.ndarray:
+    """The label of every image as a place in `names`, whatever the order of its own names."""
+    if images.labels is None:
+        raise ValueError(
+            "these images have no labels, which a conditional model needs: digits, cifar10:PATH or "
+            "a folder with a sub-folder for each label have them"
+        )
+    used = [images.label_names[i] for i in np.unique(images.labels)]
+    if unknown := [name for name in used if name not in names]:
+        raise ValueError(
+            f"the images' label {unknown[0]!r} is none of the model's ({', '.join(names)}): "
+            f"images with these labels need --model.labels '[{', '.join(images.label_names)}]'"
+        )
+    places = [names.index(name) if name in names else -1 for name in images.label_names]
+    return np.array(places)[images.labels]
+
+
+def _check_labels(labels: np.ndarray, count: int, names: Sequence[str] | None) -> None:
+    most = len(names) if names else np.inf
+    whole = labels.ndim == 1 and np.issubdtype(labels.dtype, np.integer)
+    if not whole or len(labels) != count or np.any((labels < 0) | (labels >= most)):
+        found = f"{labels.dtype} of shape {list(labels.shape)}"
+        raise ValueError(f"labels must be {count} whole numbers, one for each image, got {found}")

@@ -80,6 +80,7 @@ class Batches:
         augmented: bool,
         part: slice = slice(None),
         ahead: int = 4,
+        labels: np.ndarray | None = None,
     ) -> None:
         """`part` is this process's share of each batch."""
         self.images = images
@@ -89,6 +90,7 @@ class Batches:
         self.augmented = augmented
         self.part = part
         self.ahead = ahead
+        self.labels = None if labels is None else torch.from_numpy(labels).long()
         self.resident: Tensor | None = None
         self.reading: dict[int, Future[Tensor]] = {}
         self.readers = ThreadPoolExecutor(ahead, thread_name_prefix="macow-reader")
@@ -109,6 +111,12 @@ class Batches:
             generator = generator_for(self.seed, "augment", step)
             batch = augment(batch, generator, self.batch_size, self.part)
         return batch
+
+    def labels_at(self, step: int) -> Tensor | None:
+        """The labels of the images of an update, if the model is given any."""
+        if self.labels is None:
+            return None
+        return self.labels[torch.from_numpy(self._indices(step))].to(self.device)
 
     def close(self) -> None:
         """Ends the readers."""

@@ -14,11 +14,12 @@ NOWHERE = "the loss alone"
 def reconstruction_error(model: FlowModel, images: Tensor) -> float:
     """`max |x - inverse(flow(x))|` in grey levels of the model: 0.5 would cost a byte."""
     x = model.continuous(images, 0.5)
-    error = (model.flow.inverse(model.flow(x)[0]) - x).abs().max()
+    cond = model.condition(model.labels_in_turn(range(len(images))))
+    error = (model.flow.inverse(model.flow(x, cond)[0], cond) - x).abs().max()
     return error.item() * 2 ** (model.n_bits - 1)
 
 
-def culprit(model: FlowModel, images: Tensor, eps: Tensor) -> str:
+def culprit(model: FlowModel, images: Tensor, eps: Tensor, labels: Tensor | None = None) -> str:
     """The layer where values first stop being finite, forward or else in the gradients."""
     found: list[str] = []
 
@@ -36,7 +37,7 @@ def culprit(model: FlowModel, images: Tensor, eps: Tensor) -> str:
     ]
     try:
         with torch.no_grad():
-            model(images, eps=eps)
+            model(images, eps=eps, labels=labels)
     finally:
         for hook in hooks:
             hook.remove()

@@ -81,14 +81,9 @@ class Trainer:
         self.config, self.train, self.test = config.train, train, test
         self.folder, self.seed, self.device = folder, seed, device
         self.console = Console(quiet=quiet)
-        self.batches = Batches(
-            train,
-            self.config.batch_size,
-            seed=seed,
-            device=device,
-            augmented=self.config.augment,
-            part=own_part(self.config),
-        )
+        names = config.model.labels
+        self.labels = data.label_numbers(train, names) if names else None
+        self.batches = self._batches(self.config.batch_size, part=own_part(self.config))
         torch.manual_seed(seed_for(seed, "weights"))
         self.model = config.model.build().to(device)
         self.step, self.skipped, self.skipped_in_a_row = 0, 0, 0
@@ -181,7 +176,7 @@ class Trainer:
         lr = learning_rate(config, self.step)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
-        images = self.batches.at(self.step)
+        images, labels = self.batches.at(self.step), self.batches.labels_at(self.step)
         noise = generator_for(self.seed, "noise", self.step, device=self.device)
         whole = images.new_empty(config.batch_size, *model.shape)  # noise is of the whole batch
         draws = [
@@ -194,7 +189,10 @@ class Trainer:
             eps, *more = (draw[part] for draw in draws)
             with self._synced(last=i == len(parts) - 1):
                 log_prob = self.wrapped(
-                    images[part], eps=eps, more_eps=torch.stack(more) if more else None
+                    images[part],
+                    eps=eps,
+                    more_eps=torch.stack(more) if more else None,
+                    labels=None if labels is None else labels[part],
                 )
                 # Gradients of processes are averaged, so each counts for its share of the batch.
                 loss = -log_prob.sum() / (len(images) * model.num_dims * math.log(2))
@@ -208,7 +206,7 @@ class Trainer:
                 self.average.update_parameters(model)
             self.skipped_in_a_row = 0
         else:
-            self._skip(images, draws[0])
+            self._skip(images, draws[0], labels)
         self.step += 1
         return bits, norm.item(), lr
 
@@ -284,16 +282,28 @@ class Trainer:
             return
         fresh = self.model if start is None else self.model.dequantizer
         count = min(self.config.init_images, len(self.train))
-        augmented = self.config.augment
-        first = Batches(
-            self.train, count, seed=self.seed, device=self.device, augmented=augmented, ahead=1
-        )
+        first = self._batches(count, ahead=1)
         self.console.say(f"initialising on {count:,} images")
-        images = first.at(0)
+        images, labels = first.at(0), first.labels_at(0)
         first.close()
         noise = generator_for(self.seed, "initial noise", device=self.device)
+        eps = self.model.draw_noise(images, noise)
         with initializing(fresh):
-            fresh(images, eps=self.model.draw_noise(images, noise))
+            if start is None:
+                self.model(images, eps=eps, labels=labels)
+            else:
+                self.model.dequantizer(images, eps)
+
+    def _batches(self, size: int, **options: Any) -> Batches:
+        return Batches(
+            self.train,
+            size,
+            seed=self.seed,
+            device=self.device,
+            augmented=self.config.augment,
+            labels=self.labels,
+            **options,
+        )
 
     def _restore(self, tensors: checkpoint.State, numbers: dict[str, Any]) -> None:
         checkpoint.restore_optimizer(self.optimizer, tensors["optimizer"])
@@ -327,10 +337,10 @@ class Trainer:
         if distribution.is_first():
             write_report(self.folder.path, self.folder.rows(), self.baselines, state=state)
 
-    def _skip(self, images: Tensor, eps: Tensor) -> None:
+    def _skip(self, images: Tensor, eps: Tensor, labels: Tensor | None) -> None:
         self.skipped += 1
         self.skipped_in_a_row += 1
-        found = distribution.gathered(culprit(self.model, images, eps))
+        found = distribution.gathered(culprit(self.model, images, eps, labels))
         where = next((place for place in found if place != NOWHERE), NOWHERE)
         self.console.say(f"step {self.step + 1}: skipped, {where} is not finite")
         if self.skipped_in_a_row >= self.config.max_skipped:
