@@ -15,6 +15,16 @@ def quantize(images: Tensor, n_bits: int) -> Tensor:
     return images >> (8 - n_bits)
 
 
+def to_images(x: Tensor, n_bits: int) -> Tensor:
+    """Continuous images in [-1, 1) as uint8, `level << (8 - n_bits)`; what lies beyond is cut."""
+    if not x.isfinite().all():
+        raise FloatingPointError(
+            "decoding gave NaN or infinity: these latents lie beyond what the model can invert"
+        )
+    levels = ((x + 1) / 2 * 2**n_bits).floor().clamp(0, 2**n_bits - 1)
+    return levels.to(torch.uint8) << (8 - n_bits)
+
+
 def log_normal(z: Tensor) -> Tensor:
     """Log density of `N(0, I)`, `[B, ...] -> [B]`."""
     z = z.flatten(1)

@@ -12,7 +12,7 @@ from macow.bijections.base import Chain
 from macow.bijections.conv1x1 import Conv1x1
 from macow.bijections.coupling import Coupling
 from macow.bijections.masked_conv import MaskedConv
-from macow.bijections.multiscale import Factor, MultiScale, Squeezed, _Registered
+from macow.bijections.multiscale import Factor, MultiScale, Registered, Squeezed
 from macow.nets.conv_net import ConvNet
 from macow.nets.weight_norm import WeightNormConv2d
 from macow.ops.masked_conv import Order, turn_back
@@ -146,7 +146,7 @@ def plainly(layer: nn.Module) -> nn.Module:
     match layer:
         case MultiScale():
             return plainly(layer.tower)
-        case _Registered():
+        case Registered():
             return plainly(layer.block)
         case Squeezed():
             return PlainSqueezed(plainly(layer.inner))

@@ -43,20 +43,21 @@ class Squeezed(Bijection):
 
     def forward(self, x: Tensor, cond: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Squeezing moves pixels, so the log-det is the inner one."""
-        y, log_det = self.inner(squeeze(x), self._cond(cond))
+        y, log_det = self.inner(squeeze(x), self.squeeze_cond(cond))
         return unsqueeze(y), log_det
 
     def inverse(self, y: Tensor, cond: Tensor | None = None) -> Tensor:
         """The inner inverse, on the squeezed image."""
-        return unsqueeze(self.inner.inverse(squeeze(y), self._cond(cond)))
+        return unsqueeze(self.inner.inverse(squeeze(y), self.squeeze_cond(cond)))
 
     def forward_with_map(self, x: Tensor, cond: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """A squeezed pixel's share goes to its four pixels in equal parts."""
-        y, log_det = self.inner.forward_with_map(squeeze(x), self._cond(cond))
+        y, log_det = self.inner.forward_with_map(squeeze(x), self.squeeze_cond(cond))
         spread = F.interpolate(log_det[:, None] / 4, scale_factor=2, mode="nearest")
         return unsqueeze(y), spread[:, 0]
 
-    def _cond(self, cond: Tensor | None) -> Tensor | None:
+    def squeeze_cond(self, cond: Tensor | None) -> Tensor | None:
+        """The condition as the inner map sees it."""
         if cond is None:
             return None
         return cond[:, :, ::2, ::2] if self.flat_cond else squeeze(cond)
@@ -112,7 +113,7 @@ class MultiScale(Bijection):
             named = nn.ModuleDict({f"block{i}": block.steps for i, block in enumerate(blocks)})
             self.add_module(f"level{number}", named)
             self._levels[number] = [
-                Block(_Registered(named, f"block{i}"), block.keep) for i, block in enumerate(blocks)
+                Block(Registered(named, f"block{i}"), block.keep) for i, block in enumerate(blocks)
             ]
         # In a tuple, so that torch does not register the same modules a second time.
         self._tower = (_tower(self._levels, flat_cond=flat_cond),)
@@ -156,7 +157,7 @@ def _tower(levels: Mapping[int, Sequence[Block]], *, flat_cond: bool = False) ->
     return flow
 
 
-class _Registered(Bijection):
+class Registered(Bijection):
     """Stands for a block in the recursion, so that replacing the registered module counts."""
 
     def __init__(self, level: nn.ModuleDict, name: str) -> None:
@@ -169,12 +170,15 @@ class _Registered(Bijection):
         return cast(Bijection, self._level[0][self._name])
 
     def forward(self, x: Tensor, cond: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """As the block."""
         return self.block(x, cond)
 
     def inverse(self, y: Tensor, cond: Tensor | None = None) -> Tensor:
+        """As the block."""
         return self.block.inverse(y, cond)
 
     def forward_with_map(self, x: Tensor, cond: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """As the block."""
         return self.block.forward_with_map(x, cond)
 
 

@@ -8,27 +8,31 @@ from pathlib import Path
 
 from jsonargparse import Namespace
 
-from macow.bench import data, inverse
+from macow.bench import data, inverse, sampling
 from macow.bench.machine import machine
 from macow.cli.parsing import add_computing, parse, parser, positive
 
 DESCRIPTION = """Measures, and writes the result as CSV where asked to. `inverse`: what the inverse
 of a preset costs beside its forward pass, and that beside the same layers in plain eager torch.
-`data`: what reading and augmenting images costs beside a training step (needs --data). All figures
-are medians of passes that take turns."""
+`data`: what reading and augmenting images costs beside a training step (needs --data). `sampling`:
+what drawing an image costs and loses, of one preset or several (--preset cifar10,glow-cifar10).
+All figures are medians."""
 
 
 def run(argv: Sequence[str]) -> None:
     """Runs a measurement, prints its table and writes it."""
-    arguments = parser("bench", "inverse|data [options]", DESCRIPTION)
-    arguments.add_argument("name", choices=["inverse", "data"], help="which measurement")
+    arguments = parser("bench", f"{'|'.join(MEASURES)} [options]", DESCRIPTION)
+    arguments.add_argument("name", choices=[*MEASURES], help="which measurement")
     arguments.add_argument("--preset", default="cifar10", help="of which configuration")
     arguments.add_argument("--data", help="source of images, for `data`")
+    arguments.add_argument(
+        "--other_batches", type=list[int], help="further sizes of batch for `sampling`: [200, 400]"
+    )
     arguments.add_argument("--repeats", type=positive, default=7, help="passes of each kind")
     arguments.add_argument("--out", default=None, type=str, help="CSV file to write")
     add_computing(arguments, batch_size=16)
     options = parse(arguments, argv)
-    rows = _inverse(options) if options.name == "inverse" else _data(options)
+    rows = MEASURES[options.name](options)
     where = machine(options.device)
     if not options.quiet:
         print(f"{options.preset}, batch {options.batch_size}, {where['device']}")
@@ -73,6 +77,37 @@ def _data(options: Namespace) -> list[dict[str, str]]:
     return [
         {"batch_s": f"{cost.batch:.5f}", "update_s": f"{cost.update:.4f}", "share_percent": share}
     ]
+
+
+def _sampling(options: Namespace) -> list[dict[str, str]]:
+    rows = []
+    for name in options.preset.split(","):
+        cost = sampling.measure(
+            name,
+            options.batch_size,
+            options.repeats,
+            options.device,
+            options.seed,
+            options.other_batches or (),
+        )
+        with_snapshot = cost.ms_per_image + 1e3 * cost.snapshot_s / options.batch_size
+        rows.append(
+            {
+                "model": cost.preset,
+                "ms_per_image": f"{cost.ms_per_image:.3f}",
+                "with_snapshot": f"{with_snapshot:.3f}",
+                "first_s": f"{cost.first_s:.1f}",
+                "one_image_ms": f"{cost.one_image_ms:.2f}",
+                "best_batch": str(cost.best_batch),
+                "best_ms": f"{cost.best_ms_per_image:.3f}",
+                "error": f"{cost.error:.2e}",
+                "plain_error": f"{cost.plain_error:.2e}",
+            }
+        )
+    return rows
+
+
+MEASURES = {"inverse": _inverse, "data": _data, "sampling": _sampling}
 
 
 def _write(path: Path, rows: list[dict[str, str]]) -> None:

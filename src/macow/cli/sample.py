@@ -10,10 +10,9 @@ from tqdm import tqdm
 
 from macow.cli.parsing import add_label, load_given, model_parser, parse, positive
 from macow.distribution import in_order, is_first, joined, mine
-from macow.model import FlowModel
 from macow.pictures import grid, picture
 from macow.pretrained import find
-from macow.sampler import draw
+from macow.sampler import Sampler, draw
 
 DESCRIPTION = """Draws images: grid.png, one PNG each, and with --npz all in samples.npz as arr_0
 [N, H, W, C]. Picture number n depends on --seed and --temperature alone, not on how many are drawn.
@@ -37,9 +36,10 @@ def run(argv: Sequence[str]) -> None:
     sweep = _temperatures(options.temperature or _usual(find(options.model)))
     with joined(options.device) as device:
         model = load_given(options, device)
+        sampler = model.sampler()
         out = Path(options.out)
         out.mkdir(parents=True, exist_ok=True)
-        images = [_draw(model, options, t, out, many=len(sweep) > 1) for t in sweep]
+        images = [_draw(sampler, options, t, out, many=len(sweep) > 1) for t in sweep]
         if is_first():
             _show(images, out, options, len(model.labels) or None)
 
@@ -63,7 +63,7 @@ def _temperatures(text: str) -> list[float]:
 
 
 def _draw(
-    model: FlowModel, options: Namespace, temperature: float, out: Path, *, many: bool
+    sampler: Sampler, options: Namespace, temperature: float, out: Path, *, many: bool
 ) -> np.ndarray:
     """Draws all images of one temperature, each written as it comes; processes share batches."""
     prefix = f"t{temperature:g}_" if many else ""
@@ -72,7 +72,7 @@ def _draw(
     hidden = True if options.quiet or not is_first() else None
     for start in tqdm(starts, desc=f"temperature {temperature:g}", unit=" batches", disable=hidden):
         numbers = range(start, min(start + options.batch_size, options.count))
-        batch = draw(model, numbers, temperature=temperature, seed=options.seed).numpy()
+        batch = draw(sampler, numbers, temperature=temperature, seed=options.seed).numpy()
         for number, image in zip(numbers, batch, strict=True):
             picture(image).save(out / f"{prefix}{number:05d}.png")
         drawn.append(batch)

@@ -1,6 +1,6 @@
 """What a class-conditional flow is given of a label."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,11 @@ class LabelMap(nn.Module):
         if name not in self.names:
             raise ValueError(f"label must be one of {', '.join(self.names)}, got {name!r}")
         return self.names.index(name)
+
+    def in_turn(self, numbers: Iterable[int]) -> Tensor:
+        """The labels of images number so and so when all take turns."""
+        turns = [number % len(self.names) for number in numbers]
+        return torch.tensor(turns, device=self.values.device)
 
     def check(self, labels: Tensor, count: int) -> None:
         """Raises unless these are the labels of so many images."""

@@ -14,10 +14,10 @@ EACH = 8
 
 def sample_grid(model: FlowModel, temperatures: Sequence[float], seed: int) -> Image.Image:
     """A row of samples for each temperature, the same latents in each; black where it fails."""
-    rows = []
+    rows, sampler = [], model.sampler()
     for temperature in temperatures:
         try:
-            rows.append(draw(model, range(EACH), temperature=temperature, seed=seed))
+            rows.append(draw(sampler, range(EACH), temperature=temperature, seed=seed))
         except FloatingPointError:  # a young model may not invert far latents
             rows.append(torch.zeros(EACH, *model.shape, dtype=torch.uint8))
     return grid(torch.cat(rows).numpy(), EACH)

@@ -1,0 +1,117 @@
+"""What drawing an image costs, and what it loses."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from statistics import median
+
+import torch
+from torch import Generator, Tensor
+
+from macow.bench.images import natural_images
+from macow.bench.inverse import stir
+from macow.initialize import initializing
+from macow.model import FlowModel
+from macow.nets.precision import exact_float32
+from macow.ops.serving import plain_torch
+from macow.presets import preset
+
+CHECKED = 8
+"""Images whose round trip is compared with plain torch's."""
+
+
+@dataclass(frozen=True)
+class SamplingCost:
+    """Of one preset; times are medians."""
+
+    preset: str
+    snapshot_s: float
+    """Making the sampler, once."""
+    first_s: float
+    """Its first batch: kernels are compiled, the pass is captured."""
+    ms_per_image: float
+    one_image_ms: float
+    best_batch: int
+    best_ms_per_image: float
+    error: float
+    """`max |flow(inverse(z)) - z|`."""
+    plain_error: float
+    """The same for the inverse in plain float32 torch."""
+
+
+@torch.no_grad()
+@exact_float32()
+def measure(
+    name: str,
+    batch_size: int = 100,
+    repeats: int = 7,
+    device: str = "cpu",
+    seed: int = 0,
+    others: Sequence[int] = (),
+) -> SamplingCost:
+    """Times a preset with weights as after initialisation, on latents of natural images.
+
+    `others` are further sizes of batch, to find the best.
+    """
+    model = _model(name, device, seed)
+    generator = Generator().manual_seed(seed)
+    z = torch.cat([_latents(model, CHECKED, generator) for _ in range(-(-batch_size // CHECKED))])
+    start = _now(device)
+    sampler = model.sampler()
+    snapshot_s = _now(device) - start
+    first_s = _time(lambda: sampler.invert(z[:batch_size]), device)
+    error, plain_error = _errors(model, sampler.invert(z[:batch_size])[:CHECKED], z[:CHECKED])
+    found = {}
+    for size in (batch_size, 1, *others):
+        some = z[torch.arange(size, device=device) % len(z)]
+        sampler.invert(some)
+        times = [_time(partial(sampler.invert, some), device) for _ in range(repeats)]
+        found[size] = median(times)
+    best = min(found, key=lambda size: found[size] / size)
+    return SamplingCost(
+        preset=name,
+        snapshot_s=snapshot_s,
+        first_s=first_s,
+        ms_per_image=1e3 * found[batch_size] / batch_size,
+        one_image_ms=1e3 * found[1],
+        best_batch=best,
+        best_ms_per_image=1e3 * found[best] / best,
+        error=error,
+        plain_error=plain_error,
+    )
+
+
+def _model(name: str, device: str, seed: int) -> FlowModel:
+    generator = Generator().manual_seed(seed)
+    torch.manual_seed(seed)
+    model = preset(name).model.build()
+    stir(model, generator)
+    images = natural_images(CHECKED, model.shape, generator).to(device)
+    model.to(device)
+    with initializing(model):
+        model(images)
+    return model
+
+
+def _latents(model: FlowModel, count: int, generator: Generator) -> Tensor:
+    return model.encode(natural_images(count, model.shape, generator).to(model.device))
+
+
+def _errors(model: FlowModel, x: Tensor, z: Tensor) -> tuple[float, float]:
+    with plain_torch():
+        plain = model.flow.inverse(z)
+    lost = ((model.flow(image)[0] - z).abs().max().item() for image in (x, plain))
+    return next(lost), next(lost)
+
+
+def _time(run: Callable[[], object], device: str) -> float:
+    start = _now(device)
+    run()
+    return _now(device) - start
+
+
+def _now(device: str) -> float:
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()

@@ -1,0 +1,19 @@
+"""The inverse of a Glow step, coupling, 1x1 convolution and ActNorm at once: `ops.glow.inverse`."""
+
+from torch import Tensor
+
+from macow.ops.glow import reference
+from macow.ops.glow.reference import GlowWeights
+from macow.ops.serving import kernels_serve
+
+
+def inverse(y: Tensor, weights: GlowWeights, cond: Tensor | None = None) -> Tensor:
+    """`x = matrix [y1, (y2 - shift(y1)) / scale(y1)] + offset`."""
+    if kernels_serve(y, weights.first, cond):
+        from macow.ops.glow import kernel
+
+        return kernel.inverse(y, weights, cond)
+    return reference.inverse(y, weights, cond)
+
+
+__all__ = ["GlowWeights", "inverse"]
