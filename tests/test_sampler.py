@@ -1,0 +1,71 @@
+"""The sampler: a snapshot of a model that draws what the model draws."""
+
+import pytest
+import torch
+
+import macow
+from cases import CASES
+from macow.snapshot import snapshot
+from models import images, tiny_model
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@torch.no_grad()
+def test_a_snapshot_is_the_inverse(case):
+    bijection = case.bijection()
+    x, cond = case.inputs()
+    undo = snapshot(bijection)
+    torch.testing.assert_close(undo(x, cond), bijection.inverse(x, cond), atol=1e-10, rtol=0)
+    before = undo(x, cond)
+    for parameter in bijection.parameters():
+        parameter.add_(1.0)
+    assert torch.equal(undo(x, cond), before), "a later change has reached it"
+
+
+def generator():
+    return torch.Generator().manual_seed(3)
+
+
+def test_it_draws_what_the_model_draws():
+    model = macow.load("digits")
+    sampler = model.sampler()
+    drawn, expected = sampler.sample(8, 0.8, generator()), model.sample(8, 0.8, generator())
+    assert drawn.dtype == torch.uint8
+    assert (drawn.int() - expected.int()).abs().max() <= 16  # a level, where rounding differs
+    z = model.encode(images(4, model))
+    assert torch.equal(sampler.decode(z), model.decode(z))
+    assert sampler.backend == "plain torch (no GPU)"
+
+
+def test_autocast_does_not_reach_it():
+    sampler = tiny_model().sampler()
+    z = torch.randn(2, *sampler.shape)
+    expected = sampler.invert(z)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(sampler.invert(z), expected)
+
+
+def test_an_uninitialised_model_gives_none():
+    model = tiny_model()
+    model.is_initialized = False
+    with pytest.raises(RuntimeError, match="the model is not initialised"):
+        model.sampler()
+
+
+def test_bad_latents_are_refused():
+    sampler = tiny_model().sampler()
+    good = torch.randn(2, *sampler.shape)
+    for z, message in [
+        (good[:, :1], r"z must be torch.float32 \[B, 3, 8, 12\], got torch.float32 of shape"),
+        (good[:0], r"z must be torch.float32 \[B, 3, 8, 12\], got"),
+        (good.double(), "got torch.float64"),
+        (good * torch.inf, "z must be finite"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            sampler.decode(z)
+    with pytest.raises(ValueError, match="the model knows no labels"):
+        sampler.decode(good, torch.tensor([0, 1]))
+    with pytest.raises(ValueError, match="count must be at least 1"):
+        sampler.sample(0)
+    with pytest.raises(FloatingPointError, match="decoding gave NaN or infinity"):
+        sampler.decode(good * 1e30)
