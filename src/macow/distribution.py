@@ -13,6 +13,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 Item = TypeVar("Item")
+LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "gloo")
+"""What torch says when a process is gone, where it has no class of error for it."""
 
 
 @contextmanager
@@ -28,6 +30,13 @@ def joined(device: str | None = None) -> Iterator[str | None]:
     dist.init_process_group("nccl" if kind == "cuda" else "gloo")
     try:
         yield device
+    except RuntimeError as error:
+        if not isinstance(error, dist.DistError) and not any(w in str(error) for w in LOST):
+            raise
+        raise ConnectionError(
+            "another process of this run has ended, or cannot be reached; "
+            "the same command goes on from the newest checkpoint"
+        ) from None
     finally:
         dist.destroy_process_group()
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import save_file
+from safetensors.torch import save as packed
 from torch import Generator, Tensor, nn
 
+from macow import files
 from macow._version import __version__
 from macow.bijections.base import Bijection
 from macow.bijections.multiscale import MultiScale
@@ -206,14 +206,13 @@ class FlowModel(nn.Module):
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         config = {"format": FORMAT, "macow": __version__, "model": asdict(self.config)}
-        weights = {name: tensor.contiguous() for name, tensor in self.state_dict().items()}
-        try:
-            save_file(weights, folder / "model.safetensors.part")
-        except SafetensorError as error:
-            raise OSError(f"{folder / 'model.safetensors'} cannot be written: {error}") from None
-        (folder / "config.json.part").write_text(json.dumps(config, indent=2) + "\n")
-        for name in ("model.safetensors", "config.json"):
-            os.replace(folder / f"{name}.part", folder / name)
+        description = json.dumps(config, indent=2) + "\n"
+        weights = packed({name: t.cpu().contiguous() for name, t in self.state_dict().items()})
+        described = folder / "config.json"
+        if described.exists() and described.read_bytes() != description.encode():
+            described.unlink()  # the new weights must never stand beside another configuration
+        files.write(folder / "model.safetensors", weights)
+        files.write(described, description)
 
     # What it is, and what it accepts
 

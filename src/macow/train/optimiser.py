@@ -2,12 +2,18 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import closing
 
 import torch
 from torch import Tensor
 
 from macow.config import TrainConfig
+from macow.data.images import Images
+from macow.initialize import initializing
 from macow.model import FlowModel
+from macow.seeds import generator_for
+from macow.train.batches import Batches
+from macow.train.console import Console
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:
@@ -44,6 +50,29 @@ class Average:
         seen = int(num_averaged)
         decay = min(self.decay, (1 + seen) / (10 + seen))
         torch._foreach_lerp_(list(averages), list(current), 1 - decay)
+
+
+def first_weights(
+    model: FlowModel,
+    start: FlowModel | None,
+    train: Images,
+    config: TrainConfig,
+    seed: int,
+    console: Console,
+) -> None:
+    """Fresh weights, set by a first batch; of weights to start from only what they lack."""
+    if start is not None and take_weights(model, start):
+        return
+    fresh = model if start is None else model.dequantizer
+    count = min(config.init_images, len(train))
+    console.say(f"initialising on {count:,} images")
+    batches = Batches(
+        train, count, seed=seed, device=model.device, augmented=config.augment, ahead=1
+    )
+    with closing(batches), initializing(fresh):
+        images = batches.at(0)
+        noise = generator_for(seed, "initial noise", device=model.device)
+        fresh(images, eps=model.draw_noise(images, noise))
 
 
 def take_weights(model: FlowModel, start: FlowModel) -> bool:
