@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from test_fit import SMALL, changed, rows, state
 
 import macow.cli
 from macow import data
 from macow.train import checkpoint, fit
 from macow.train.loop import Trainer
+from runs import SMALL, changed, rows, state
 
 
 def pictures(folder, count, seed=0):

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,15 +33,7 @@ class Figures:
             return
         row = {name: value if _known(value) else None for name, value in row.items()}
         self.waiting.append(row)
-        with self.file.open("ab", buffering=0) as file:
-            before = file.tell()
-            content = _lines(self.waiting).encode()
-            try:
-                if file.write(content) != len(content):
-                    raise OSError(f"{self.file}: only part of a row could be written")
-            except OSError:
-                os.truncate(self.file, before)  # the next row must begin a line
-                raise
+        files.append(self.file, _lines(self.waiting))
         self.waiting = []
         for name, value in row.items():
             if name != "step" and value is not None and self.tensorboard:

@@ -1,0 +1,77 @@
+"""Processes to be lost: forked from one that has imported everything and done nothing yet."""
+
+import json
+import os
+import socket
+import time
+import traceback
+from pathlib import Path
+
+import torch
+
+from macow.bench.faults import Touches, forkserver
+from macow.distribution import joined
+
+FORKS = forkserver("runs", "children")
+
+
+def run(function, *args, timeout=120, **kwargs):
+    """The exit code of a function in a process of its own."""
+    process = begin(function, *args, **kwargs)
+    return end(process, timeout)
+
+
+def begin(function, *args, **kwargs):
+    process = FORKS.Process(target=_main, args=(function, args, kwargs))
+    process.start()
+    return process
+
+
+def end(process, timeout=120):
+    process.join(timeout)
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+        raise AssertionError("a child hangs")
+    return process.exitcode
+
+
+def _main(function, args, kwargs):
+    torch.set_num_threads(1)
+    os.fsync = lambda handle: None  # the machine stays up, so no test can tell; disks are slow
+    try:
+        function(*args, **kwargs)
+    except Exception:
+        traceback.print_exc()
+        os._exit(1)
+
+
+def touching(folder, log, at, function, *args, **options):
+    """Runs a function with a fault at a touch of the folder's files; writes all touches down."""
+    touches = Touches(folder, at, **options)
+    touches.install()
+    function(*args)
+    Path(log).write_text(json.dumps(touches.log))
+
+
+def together(count, function, *args):
+    """Starts a function in several processes that find each other as torchrun's do."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    return [begin(_member, rank, count, port, function, *args) for rank in range(count)]
+
+
+def _member(rank, count, port, function, *args):
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count)}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    with joined("cpu"):
+        function(*args)
+
+
+def wait_for(condition, timeout=60):
+    """Until something is so."""
+    late = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < late, "waited in vain"
+        time.sleep(0.01)
