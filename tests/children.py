@@ -5,6 +5,7 @@ import os
 import socket
 import time
 import traceback
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -21,8 +22,9 @@ def run(function, *args, timeout=120, **kwargs):
     return end(process, timeout)
 
 
-def begin(function, *args, **kwargs):
-    process = FORKS.Process(target=_main, args=(function, args, kwargs))
+def begin(function, *args, said=None, **kwargs):
+    """Starts a process; what it says goes into a file."""
+    process = FORKS.Process(target=_main, args=(function, args, kwargs, said))
     process.start()
     return process
 
@@ -36,7 +38,11 @@ def end(process, timeout=120):
     return process.exitcode
 
 
-def _main(function, args, kwargs):
+def _main(function, args, kwargs, said):
+    if said is not None:
+        with open(said, "wb") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
     torch.set_num_threads(1)
     os.fsync = lambda handle: None  # the machine stays up, so no test can tell; disks are slow
     try:
@@ -54,18 +60,27 @@ def touching(folder, log, at, function, *args, **options):
     Path(log).write_text(json.dumps(touches.log))
 
 
-def together(count, function, *args):
-    """Starts a function in several processes that find each other as torchrun's do."""
+def together(count, function, *args, said=None, joins=False):
+    """Starts a function in several processes that find each other as torchrun's do.
+
+    It finds them joined, unless it joins them itself.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    return [begin(_member, rank, count, port, function, *args) for rank in range(count)]
+    return [
+        begin(
+            _member, rank, count, port, joins, function, *args,
+            said=None if said is None else f"{said}{rank}",
+        )
+        for rank in range(count)
+    ]  # fmt: skip
 
 
-def _member(rank, count, port, function, *args):
+def _member(rank, count, port, joins, function, *args):
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count)}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    with joined("cpu"):
+    with nullcontext() if joins else joined("cpu"):
         function(*args)
 
 

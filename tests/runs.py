@@ -74,7 +74,7 @@ def assert_same_outcome(one, other):
         assert one[0][name] == other[0][name], name
 
 
-def train(config, run, die_at=None, source="digits"):
+def train(config, run, die_at=None, *, quiet=True):
     """A run, for a process of its own: it kills itself after a step."""
     if die_at is not None:
         original = Trainer.update
@@ -89,4 +89,4 @@ def train(config, run, die_at=None, source="digits"):
             return result
 
         Trainer.update = update
-    fit(config, source, run, quiet=True)
+    fit(config, "digits", run, quiet=quiet)

@@ -2,8 +2,10 @@
 
 import json
 import math
+import shutil
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,12 @@ class Figures:
         self.folder = folder
         self.file = folder / "metrics.jsonl"
         self.waiting: list[dict[str, Any]] = []
-        self.start = 0
+        self.step = 0
         self._tensorboard: Any = None
 
     def begin(self, step: int) -> None:
         """Drops figures from beyond the step a run goes on from."""
-        self.start = step
+        self.step = step
         if distribution.is_first():
             kept = [row for row in self.rows() if row["step"] <= step]
             files.write(self.file, _lines(kept))
@@ -35,9 +37,15 @@ class Figures:
         self.waiting.append(row)
         files.append(self.file, _lines(self.waiting))
         self.waiting = []
-        for name, value in row.items():
-            if name != "step" and value is not None and self.tensorboard:
-                self.tensorboard.add_scalar(name, value, row["step"])
+        if self.tensorboard and shutil.disk_usage(self.folder).free > files.AT_ONCE:
+            try:
+                for name, value in row.items():
+                    if name != "step" and value is not None:
+                        self.tensorboard.add_scalar(name, value, row["step"])
+            except OSError:
+                self._tensorboard = None  # its thread is dead: a new one with the next row
+                raise
+        self.step = row["step"]
 
     def settle(self) -> None:
         """Waits until the disk has all rows: a checkpoint promises what came before it."""
@@ -68,7 +76,7 @@ class Figures:
                 from torch.utils.tensorboard import SummaryWriter
 
                 where = str(self.folder / "tensorboard")
-                self._tensorboard = SummaryWriter(where, purge_step=self.start + 1)
+                self._tensorboard = SummaryWriter(where, purge_step=self.step + 1)
             except ModuleNotFoundError:
                 self._tensorboard = False
         return self._tensorboard
@@ -76,7 +84,8 @@ class Figures:
     def close(self) -> None:
         """Flushes what is open."""
         if self._tensorboard:
-            self._tensorboard.close()
+            with suppress(OSError):  # the rows are in metrics.jsonl
+                self._tensorboard.close()
 
 
 def _known(value: float | None) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim.swa_utils import AveragedModel
 
 from macow import data, distribution
@@ -195,8 +196,10 @@ class Trainer:
                 loss.backward()
             bits += loss.detach()
         bits = distribution.total(bits) / distribution.count()
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip or math.inf)
+        gradients = [p.grad for p in model.parameters() if p.grad is not None]
+        norm = get_total_norm(gradients)
         if torch.isfinite(norm) and torch.isfinite(bits):
+            clip_grads_with_norm_(model.parameters(), config.clip or math.inf, norm)
             self.optimizer.step()
             if self.average is not None:
                 self.average.update_parameters(model)

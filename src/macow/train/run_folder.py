@@ -58,8 +58,8 @@ class RunFolder:
         if not file.exists() or not steps(self.checkpoints):
             return
         try:
-            before = json.loads(file.read_bytes())
-        except ValueError as error:
+            before = dict(json.loads(file.read_bytes()))
+        except (ValueError, TypeError) as error:
             warnings.warn(f"{file} is damaged: {error}; its checkpoints decide", stacklevel=2)
             return
         self._compare_images(before)
