@@ -3,12 +3,14 @@
 import json
 import os
 import socket
+import threading
 import time
 import traceback
 from contextlib import nullcontext
 from pathlib import Path
 
 import torch
+from tqdm import tqdm
 
 from macow.bench.faults import Touches, forkserver
 from macow.distribution import joined
@@ -44,6 +46,7 @@ def _main(function, args, kwargs, said):
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
     torch.set_num_threads(1)
+    tqdm.set_lock(threading.RLock())  # its own is shared by processes, and left over by killed ones
     os.fsync = lambda handle: None  # the machine stays up, so no test can tell; disks are slow
     try:
         function(*args, **kwargs)

@@ -8,27 +8,29 @@ from pathlib import Path
 
 from jsonargparse import Namespace
 
-from macow.bench import data, inverse
+from macow.bench import data, inverse, save, soak
 from macow.bench.machine import machine
 from macow.cli.parsing import add_computing, parse, parser, positive
 
 DESCRIPTION = """Measures, and writes the result as CSV where asked to. `inverse`: what the inverse
 of a preset costs beside its forward pass, and that beside the same layers in plain eager torch.
-`data`: what reading and augmenting images costs beside a training step (needs --data). All figures
-are medians of passes that take turns."""
+`data`: what reading and augmenting images costs beside a training step (needs --data). `save`:
+what a checkpoint takes out of training. All figures are medians of passes that take turns. `soak`:
+whether a small run that is killed, damaged and resumed --repeats times is still the run it would
+have been, on this machine and its disk."""
 
 
 def run(argv: Sequence[str]) -> None:
     """Runs a measurement, prints its table and writes it."""
-    arguments = parser("bench", "inverse|data [options]", DESCRIPTION)
-    arguments.add_argument("name", choices=["inverse", "data"], help="which measurement")
+    arguments = parser("bench", "inverse|data|save|soak [options]", DESCRIPTION)
+    arguments.add_argument("name", choices=[*MEASURES], help="which measurement")
     arguments.add_argument("--preset", default="cifar10", help="of which configuration")
     arguments.add_argument("--data", help="source of images, for `data`")
     arguments.add_argument("--repeats", type=positive, default=7, help="passes of each kind")
     arguments.add_argument("--out", default=None, type=str, help="CSV file to write")
     add_computing(arguments, batch_size=16)
     options = parse(arguments, argv)
-    rows = _inverse(options) if options.name == "inverse" else _data(options)
+    rows = MEASURES[options.name](options)
     where = machine(options.device)
     if not options.quiet:
         print(f"{options.preset}, batch {options.batch_size}, {where['device']}")
@@ -73,6 +75,38 @@ def _data(options: Namespace) -> list[dict[str, str]]:
     return [
         {"batch_s": f"{cost.batch:.5f}", "update_s": f"{cost.update:.4f}", "share_percent": share}
     ]
+
+
+def _save(options: Namespace) -> list[dict[str, str]]:
+    options.batch_size = save.BATCH
+    cost = save.measure(options.preset, options.repeats, options.device, options.seed)
+    return [
+        {
+            "megabytes": f"{cost.size / 1e6:.0f}",
+            "blocked_s": f"{cost.blocked:.3f}",
+            "written_s": f"{cost.written:.3f}",
+            "blocked_percent_of_600_s": f"{100 * cost.blocked / save.EVERY:.3f}",
+            "written_percent_of_600_s": f"{100 * cost.written / save.EVERY:.3f}",
+        }
+    ]
+
+
+def _soak(options: Namespace) -> list[dict[str, str]]:
+    options.preset, options.batch_size = "small", soak.CONFIG.train.batch_size
+    done = soak.soak(options.repeats, options.seed)
+    if done.lost or not done.identical:
+        raise ArithmeticError(f"bench soak: work was lost: {done}")
+    counts = {
+        **dict(sorted(done.faults.items())),
+        "checkpoints lost": done.lost,
+        "updates at the end": done.steps,
+        "files or figures unlike the undisturbed run": 0,
+        "seconds": round(done.seconds),
+    }
+    return [{"count": str(count), "what": what} for what, count in counts.items()]
+
+
+MEASURES = {"inverse": _inverse, "data": _data, "save": _save, "soak": _soak}
 
 
 def _write(path: Path, rows: list[dict[str, str]]) -> None:
