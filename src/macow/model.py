@@ -1,8 +1,10 @@
 """The model: a dequantizer, a flow and a standard normal prior, with uint8 images at the edges."""
 
+import hashlib
 import json
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -207,7 +209,8 @@ class FlowModel(nn.Module):
         folder.mkdir(parents=True, exist_ok=True)
         config = {"format": FORMAT, "macow": __version__, "model": asdict(self.config)}
         description = json.dumps(config, indent=2) + "\n"
-        weights = packed({name: t.cpu().contiguous() for name, t in self.state_dict().items()})
+        state = {name: t.cpu().contiguous() for name, t in self.state_dict().items()}
+        weights = packed(state, {"sha256": checksum(state)})
         described = folder / "config.json"
         if described.exists() and described.read_bytes() != description.encode():
             described.unlink()  # the new weights must never stand beside another configuration
@@ -282,6 +285,15 @@ class FlowModel(nn.Module):
                 f"eps must be {self.dtype} of shape {list(shape)} for {num_samples} sample(s), "
                 f"got {eps.dtype} of shape {list(eps.shape)}"
             )
+
+
+def checksum(weights: Mapping[str, Tensor]) -> str:
+    """SHA-256 of names and values: stands in a model's file, and tells a damaged one."""
+    found = hashlib.sha256()
+    for name, tensor in sorted(weights.items()):
+        found.update(name.encode())
+        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
 
 
 def _read_initialized(model: nn.Module, _: object) -> None:

@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 import children
+import macow
 from macow.train import checkpoint, fit
 from runs import SMALL, assert_same_outcome, changed, outcome, rows, train
 
@@ -160,3 +161,17 @@ def test_what_is_left_half_written_takes_no_room_for_long(tmp_path):
     fit(changed(steps=2), "digits", run, quiet=True)
     assert not (run / "checkpoints" / ".writing").exists()
     assert json.loads((newest(run) / "state.json").read_text())["run"]["seed"] == 0
+
+
+def test_a_damaged_model_is_noticed(runs, tmp_path):
+    shutil.copytree(runs / "straight", tmp_path / "run")
+    file = tmp_path / "run" / "model.safetensors"
+    whole = file.read_bytes()
+    for place in (-1, len(whole) // 2, -4000):
+        content = bytearray(whole)
+        content[place] ^= 1
+        file.write_bytes(content)
+        with pytest.raises(ValueError, match="model.safetensors is damaged: its checksum"):
+            macow.load(tmp_path / "run")
+    file.write_bytes(whole)
+    assert macow.load(tmp_path / "run").is_initialized
