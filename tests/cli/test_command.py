@@ -110,7 +110,9 @@ def test_bench_save(tmp_path, capsys):
 def test_bench_soak(tmp_path, capsys):
     out = tmp_path / "soak.csv"
     assert main(["bench", "soak", "--repeats", "3", "--device", "cpu", "--out", str(out)]) == 0
-    counts = {row["what"]: int(row["count"]) for row in csv.DictReader(out.open())}
+    counts = {
+        row["what"]: int(row["count"]) for row in csv.DictReader(out.read_text().splitlines())
+    }
     assert sum(count for what, count in counts.items() if "killed" in what) == 3
     assert counts["checkpoints lost"] == 0
     assert "updates at the end" in capsys.readouterr().out
