@@ -92,8 +92,8 @@ def test_a_mistake_in_the_thread_is_raised(saver, monkeypatch):
 def test_who_leaves_at_once_does_not_wait(saver, monkeypatch):
     go = threading.Event()
     monkeypatch.setattr(checkpoint, "write", lambda *_: go.wait(10))
+    saver.save(1, TENSORS, {}, None)
     with pytest.raises(KeyboardInterrupt), saver:
-        saver.save(1, TENSORS, {}, None)
         raise KeyboardInterrupt
     assert saver._thread.is_alive()
     go.set()

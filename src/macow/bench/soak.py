@@ -1,6 +1,5 @@
 """A run that is killed, damaged and resumed many times over, held to one that nobody disturbed."""
 
-import json
 import os
 import random
 import shutil
@@ -19,6 +18,7 @@ from macow.bench.faults import Touches, forkserver
 from macow.config import FlowConfig, ModelConfig, RunConfig, TrainConfig
 from macow.pretrained import load
 from macow.train import checkpoint, fit
+from macow.train.figures import Figures
 
 FLOW = FlowConfig(steps=((1,), (1,)), factors=(2,), hidden=(8, 8), units=1, bottom=False)
 CONFIG = RunConfig(
@@ -62,7 +62,7 @@ def soak(repeats: int = 100, seed: int = 0) -> Soaked:
     began = time.perf_counter()
     choose = random.Random(seed)
     faults: Counter[str] = Counter()
-    lost = 0
+    lost = reached = 0
     with tempfile.TemporaryDirectory() as folder:
         run, straight = Path(folder) / "run", Path(folder) / "straight"
         for _ in range(repeats):
@@ -70,11 +70,12 @@ def soak(repeats: int = 100, seed: int = 0) -> Soaked:
             faults[_disturbed(run, choose)] += 1
             after = _newest(run)
             lost += after < before
+            reached = max(reached, after, *(row["step"] for row in Figures(run).rows()))
             if (run / "config.json").exists():
                 load(run)
             if choose.random() < 0.5 and len(_whole(run)) > 1:
                 faults[_damage(run, choose)] += 1
-        steps = _newest(run) + AFTERWARDS
+        steps = reached + AFTERWARDS  # all that was exported on the way is lived through again
         for path in (run, straight):
             code = _live(path, steps)
             if code:
@@ -162,6 +163,6 @@ def _damage(run: Path, choose: random.Random) -> str:
 def _outcome(run: Path, step: int) -> Any:
     files = [*(run / "checkpoints" / f"step_{step}").iterdir(), *(run / "samples").iterdir()]
     files += [run / name for name in ("model.safetensors", "config.json", "reference.json")]
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    rows = Figures(run).rows()
     figures = [{k: v for k, v in row.items() if k != "images_per_s"} for row in rows]
     return {str(file.relative_to(run)): file.read_bytes() for file in files}, figures

@@ -96,6 +96,9 @@ class RunFolder:
         if not distribution.is_first():
             return
         (self.path / "samples").mkdir(exist_ok=True)
+        for picture in (self.path / "samples").glob("step_*.png"):
+            if int(picture.stem[5:]) > step:
+                picture.unlink()
         files.write(self.path / "images.json", json.dumps(self.images, indent=2) + "\n")
         files.write(self.path / "config.yaml", yaml.safe_dump(self.record, sort_keys=False))
         files.flush(self.path.parent)
