@@ -1,9 +1,11 @@
 """Killed at every touch of its files, a save leaves the old or the new, and a run goes on."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +17,7 @@ from models import tiny_config, tiny_model
 from runs import assert_same_outcome, assert_same_state, changed, outcome, train
 
 KILLED = -9
+PARTS = 8
 CONFIG = changed(log_every=3)
 
 
@@ -118,22 +121,28 @@ def test_a_killed_export_leaves_the_old_or_the_new(another, tmp_path):
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    """A run nobody disturbs, and how often it touched its files."""
+    """A run nobody disturbs, and its touches of each kind of file."""
     folder = tmp_path_factory.mktemp("undisturbed")
     run, log = folder / "run", folder / "log"
     assert children.run(children.touching, run, log, 0, train, CONFIG, run) == 0
-    return outcome(run, 6), len(json.loads(log.read_text()))
+    kinds = {}
+    for at, touch in enumerate(json.loads(log.read_text()), 1):
+        what, path = touch.split(" ", 1)
+        kinds.setdefault((what, re.sub(r"\d+", "N", Path(path).name)), []).append(at)
+    return outcome(run, 6), kinds
 
 
-@pytest.mark.parametrize("part", range(24))
+@pytest.mark.parametrize("part", range(PARTS))
 def test_a_run_killed_anywhere_is_the_same_run(part, undisturbed, tmp_path):
-    wanted, touches = undisturbed
-    assert touches > 100
-    at = 1 + part * (touches - 10) // 24
-    run = tmp_path / "run"
-    code = children.run(children.touching, run, tmp_path / "log", at, train, CONFIG, run)
-    assert code == KILLED
-    if (run / "config.json").exists():
-        macow.load(run)
-    assert children.run(train, CONFIG, run) == 0
-    assert_same_outcome(outcome(run, 6), wanted)
+    wanted, kinds = undisturbed
+    assert len(kinds) > 40
+    assert ("write", "model.safetensors.part") in kinds
+    for kind in sorted(kinds)[part::PARTS]:
+        at = kinds[kind][len(kinds[kind]) // 2]
+        run = tmp_path / "_".join(kind)
+        code = children.run(children.touching, run, tmp_path / "log", at, train, CONFIG, run)
+        assert code == KILLED
+        if (run / "config.json").exists():
+            macow.load(run)
+        assert children.run(train, CONFIG, run) == 0
+        assert_same_outcome(outcome(run, 6), wanted)

@@ -45,12 +45,12 @@ class Touches:
         def counted_write(handle: int, content: Any) -> int:
             if self._inside(handle):
                 half = memoryview(content)[: len(content) // 2]
-                self._touch("write", lambda: write(handle, half))
+                self._touch(f"write {_name(handle)}", lambda: write(handle, half))
             return write(handle, content)
 
         def counted_fsync(handle: int) -> None:
             if self._inside(handle):
-                self._touch("flush")
+                self._touch(f"flush {_name(handle)}")
             fsync(handle)
 
         os.write, os.fsync = counted_write, counted_fsync  # type: ignore[assignment]
@@ -69,9 +69,9 @@ class Touches:
     def _inside(self, path: Any, beside: int = -1) -> bool:
         """Whether a path, a file's number, or a name beside an open folder lies below ours."""
         if isinstance(path, int):
-            path = os.readlink(f"/proc/self/fd/{path}")
+            path = _name(path)
         elif beside >= 0:
-            path = os.path.join(os.readlink(f"/proc/self/fd/{beside}"), os.fsdecode(path))
+            path = os.path.join(_name(beside), os.fsdecode(path))
         path = os.path.abspath(os.fsdecode(path))
         return path == self.folder or path.startswith(self.folder + os.sep)
 
@@ -87,3 +87,7 @@ class Touches:
         if last is not None:
             last()
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _name(handle: int) -> str:
+    return os.readlink(f"/proc/self/fd/{handle}")
