@@ -83,6 +83,7 @@ def together(count, function, *args, said=None, joins=False):
 def _member(rank, count, port, joins, function, *args):
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count)}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    os.environ["TORCHELASTIC_RUN_ID"] = "none"
     with nullcontext() if joins else joined("cpu"):
         function(*args)
 

@@ -75,15 +75,16 @@ def test_a_second_signal_ends_at_once(number, tmp_path):
 
 
 @pytest.mark.parametrize(("number", "code"), CODES)
-def test_a_signal_that_is_passed_on_is_one_signal(number, code, tmp_path):
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_signal_that_is_passed_on_is_one_signal(count, number, code, tmp_path):
     run = tmp_path / "run"
-    processes = children.together(2, marked, ENDLESS, run, tmp_path / "mark", 1)
-    for rank in range(2):
+    processes = children.together(count, marked, ENDLESS, run, tmp_path / "mark", 1)
+    for rank in range(count):
         children.wait_for((tmp_path / f"mark{rank}").exists)
     for process in processes + processes:
         os.kill(process.pid, number)
         time.sleep(0.05)
-    assert [children.end(process) for process in processes] == [code, code]
+    assert [children.end(process) for process in processes] == [code] * count
     assert len(checkpoint.steps(run / "checkpoints")) == 1
 
 

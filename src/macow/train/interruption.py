@@ -14,7 +14,7 @@ from macow.config import TrainConfig
 from macow.train.console import Console
 
 ECHO = 5.0
-"""Seconds in which a signal to several processes may reach one twice: torchrun passes it on."""
+"""Seconds in which one signal may arrive twice: from the terminal, and passed on by torchrun."""
 
 
 class Interruption:
@@ -46,7 +46,7 @@ class Interruption:
                 self.leave()
             return
         self.asked, self.since = number, time.monotonic()
-        if distribution.count() == 1:
+        if not distribution.is_launched():
             self._restore()  # so that the next one ends it even within a long operation
         self.console.say("finishing this step and saving; once more ends at once")
 
