@@ -211,7 +211,7 @@ def test_processes_see_the_labels_of_their_images():
             device=torch.device("cpu"),
             augmented=False,
             part=part,
-            labels=source.labels,
+            names=source.label_names,
         )
         for step in range(6):
             assert torch.equal(batches.at(step)[:, 0, 0, 0].long() % 3, batches.labels_at(step))

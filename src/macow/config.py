@@ -266,7 +266,7 @@ class TrainConfig:
     save_every: int = 1000
     """Updates between checkpoints."""
     keep: int = 2
-    """Checkpoints kept beside the best one."""
+    """Checkpoints kept beside the best one, at least 2."""
     sample_temperatures: tuple[float, ...] = (0.7, 0.85, 1.0)
     """A row of samples for each, at every evaluation."""
     max_skipped: int = 20
@@ -276,13 +276,15 @@ class TrainConfig:
         """Says what does not fit together."""
         for name in (
             "batch_size", "batch_steps", "lr", "decay", "log_every", "eval_every", "save_every",
-            "keep", "noise_samples", "init_images", "max_skipped",
+            "noise_samples", "init_images", "max_skipped",
         ):  # fmt: skip
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
         for name in ("steps", "warmup", "clip", "eval_images", "min_lr"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
+        if self.keep < 2:
+            raise ValueError(f"keep must be at least 2, lest one be damaged, got {self.keep}")
         if not 0 <= self.ema < 1:
             raise ValueError(f"ema must be at least 0 and below 1, got {self.ema}")
         if not all(0 <= t < math.inf for t in self.sample_temperatures):

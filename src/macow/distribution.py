@@ -13,6 +13,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 Item = TypeVar("Item")
+LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "gloo")
+"""What torch says when a process is gone, where it has no class of error for it."""
 
 
 @contextmanager
@@ -26,10 +28,20 @@ def joined(device: str | None = None) -> Iterator[str | None]:
         device = f"cuda:{int(os.environ['LOCAL_RANK']) % torch.cuda.device_count()}"
         torch.cuda.set_device(device)
     dist.init_process_group("nccl" if kind == "cuda" else "gloo")
+    lost = False
     try:
         yield device
+    except RuntimeError as error:
+        lost = isinstance(error, dist.DistError) or any(words in str(error) for words in LOST)
+        if not lost:
+            raise
+        raise ConnectionError(
+            "another process of this run has ended, or cannot be reached; "
+            "the same command goes on from the newest checkpoint"
+        ) from None
     finally:
-        dist.destroy_process_group()
+        if not lost:  # torch would wait for who is gone
+            dist.destroy_process_group()
 
 
 def rank() -> int:
@@ -40,6 +52,11 @@ def rank() -> int:
 def count() -> int:
     """How many processes there are."""
     return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def is_launched() -> bool:
+    """Whether torchrun started this process, and passes on the signals it gets."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def is_first() -> bool:

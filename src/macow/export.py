@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from macow import files
 from macow.model import FlowModel
 from macow.nets.precision import exact_float32
 from macow.score import Reference
@@ -48,7 +49,7 @@ def export(model: FlowModel, folder: Path, reference: Reference | None = None) -
         figures=figures,
         labels=f"\n- Labels: {', '.join(model.labels)}." if model.labels else "",
     )
-    (folder / "README.md").write_text(card)
+    files.write(folder / "README.md", card)
 
 
 class _Likelihood(nn.Module):

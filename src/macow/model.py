@@ -1,18 +1,19 @@
 """The model: a dequantizer, a flow and a standard normal prior, with uint8 images at the edges."""
 
+import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import save_file
+from safetensors.torch import save as packed
 from torch import Generator, Tensor, nn
 
+from macow import files
 from macow._version import __version__
 from macow.bijections.base import Bijection
 from macow.bijections.given import Given
@@ -249,14 +250,14 @@ class FlowModel(nn.Module):
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         config = {"format": FORMAT, "macow": __version__, "model": asdict(self.config)}
-        weights = {name: tensor.contiguous() for name, tensor in self.state_dict().items()}
-        try:
-            save_file(weights, folder / "model.safetensors.part")
-        except SafetensorError as error:
-            raise OSError(f"{folder / 'model.safetensors'} cannot be written: {error}") from None
-        (folder / "config.json.part").write_text(json.dumps(config, indent=2) + "\n")
-        for name in ("model.safetensors", "config.json"):
-            os.replace(folder / f"{name}.part", folder / name)
+        description = json.dumps(config, indent=2) + "\n"
+        state = {name: t.cpu().contiguous() for name, t in self.state_dict().items()}
+        weights = packed(state, {"sha256": checksum(state)})
+        described = folder / "config.json"
+        if described.exists() and described.read_bytes() != description.encode():
+            described.unlink()  # the new weights must never stand beside another configuration
+        files.write(folder / "model.safetensors", weights)
+        files.write(described, description)
 
     # What it is, and what it accepts
 
@@ -330,6 +331,15 @@ class FlowModel(nn.Module):
                 f"eps must be {self.dtype} of shape {list(shape)} for {num_samples} sample(s), "
                 f"got {eps.dtype} of shape {list(eps.shape)}"
             )
+
+
+def checksum(weights: Mapping[str, Tensor]) -> str:
+    """SHA-256 of names and values: stands in a model's file, and tells a damaged one."""
+    found = hashlib.sha256()
+    for name, tensor in sorted(weights.items()):
+        found.update(name.encode())
+        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
 
 
 def _read_initialized(model: nn.Module, _: object) -> None:

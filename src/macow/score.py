@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from macow import files
 from macow.data.images import Images
 from macow.dequantize import log_normal, quantize
 from macow.evaluate import known_labels
@@ -76,9 +77,7 @@ class Reference:
 
     def write(self, folder: Path) -> None:
         """As `reference.json` of a model's folder."""
-        temporary = folder / "reference.json.part"
-        temporary.write_text(json.dumps(asdict(self)) + "\n")
-        temporary.replace(folder / "reference.json")
+        files.write(folder / "reference.json", json.dumps(asdict(self)) + "\n")
 
     def percentile(self, bits_per_dim: float) -> float:
         """How many of a hundred reference images cost fewer bits."""

@@ -98,6 +98,26 @@ def test_bench_inverse(tmp_path, capsys):
     assert rows[0]["command"].startswith("macow bench inverse --preset cifar10-small")
 
 
+def test_bench_save(tmp_path, capsys):
+    out = tmp_path / "save.csv"
+    argv = ["bench", "save", "--preset", "digits", "--repeats", "1", "--device", "cpu"]
+    assert main([*argv, "--out", str(out)]) == 0
+    (row,) = csv.DictReader(out.read_text().splitlines())
+    assert 0 < float(row["blocked_s"]) <= float(row["written_s"])
+    assert "blocked_s" in capsys.readouterr().out
+
+
+def test_bench_soak(tmp_path, capsys):
+    out = tmp_path / "soak.csv"
+    assert main(["bench", "soak", "--repeats", "3", "--device", "cpu", "--out", str(out)]) == 0
+    counts = {
+        row["what"]: int(row["count"]) for row in csv.DictReader(out.read_text().splitlines())
+    }
+    assert sum(count for what, count in counts.items() if "killed" in what) == 3
+    assert counts["checkpoints lost"] == 0
+    assert "updates at the end" in capsys.readouterr().out
+
+
 def test_bench_data(tmp_path, capsys):
     out = tmp_path / "data.csv"
     argv = ["bench", "data", "--data", "digits", "--preset", "digits", "--batch_size", "8"]

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from test_fit import SMALL, changed, rows, state
 
-import macow
+import macow.cli
 from macow import data
 from macow.train import checkpoint, fit
 from macow.train.loop import Trainer
+from runs import SMALL, changed, rows, state
 
 
 def pictures(folder, count, seed=0):
@@ -79,14 +79,14 @@ def test_a_model_folder_is_no_run_folder(tmp_path):
 
 
 def test_a_full_disk_does_not_end_the_run(tmp_path, monkeypatch, capsys):
-    original = checkpoint.save_file
+    original = checkpoint.write
 
-    def full(tensors, path):
-        if ".writing_4" in str(path):
-            raise OSError(errno.ENOSPC, "No space left on device", str(path))
-        original(tensors, path)
+    def full(folder, step, content):
+        if step == 4:
+            raise OSError(errno.ENOSPC, "No space left on device", str(folder))
+        return original(folder, step, content)
 
-    monkeypatch.setattr(checkpoint, "save_file", full)
+    monkeypatch.setattr(checkpoint, "write", full)
     fit(SMALL, "digits", tmp_path)
     assert "step 4: no checkpoint" in capsys.readouterr().err
     assert not list((tmp_path / "checkpoints").glob(".writing*"))
@@ -102,10 +102,10 @@ def test_a_cosine_keeps_its_length(tmp_path):
 
 
 def test_memory_at_the_start_counts_too(tmp_path, monkeypatch):
-    def begin(self, start):
+    def begin(*_):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(Trainer, "_begin", begin)
+    monkeypatch.setattr("macow.train.loop.first_weights", begin)
     with pytest.raises(MemoryError, match="64 to initialise.*fewer --train.init_images"):
         fit(SMALL, "digits", tmp_path, quiet=True)
 

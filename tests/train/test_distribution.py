@@ -7,10 +7,10 @@ import sys
 
 import numpy as np
 import pytest
-from test_fit import state
 
 import macow
 from macow.cli import main
+from runs import state
 
 SMALL = [
     "--model.flow.steps", "[[1],[1]]", "--model.flow.factors", "[2]",

@@ -1,6 +1,5 @@
 """Whole runs, small: what they write, that they resume, what they say when something is wrong."""
 
-import json
 import math
 import os
 import signal
@@ -14,52 +13,10 @@ import torch
 import yaml
 
 import macow
-from macow.config import FlowConfig, ModelConfig, RunConfig, TrainConfig, VariationalConfig
+from macow.config import RunConfig
 from macow.train import fit
 from macow.train.loop import Trainer
-
-FLOW = FlowConfig(steps=((1,), (1,)), factors=(2,), hidden=(8, 8), units=1, bottom=False)
-SMALL = RunConfig(
-    ModelConfig(FLOW, channels=1, size=(8, 8), n_bits=4),
-    TrainConfig(
-        steps=6,
-        batch_size=16,
-        warmup=2,
-        lr=1e-2,
-        ema=0.9,
-        clip=1.0,
-        init_images=64,
-        log_every=2,
-        eval_every=3,
-        eval_images=32,
-        save_every=2,
-        augment=True,
-        sample_temperatures=(0.5, 1.0),
-    ),
-)
-DEQUANTIZER = FlowConfig(steps=((1,),), hidden=(6,), units=1, bottom=False)
-
-
-def changed(config=SMALL, *, variational=False, **train):
-    model = config.model
-    if variational:
-        model = replace(model, variational=VariationalConfig(DEQUANTIZER, cond_channels=2))
-    return RunConfig(model, replace(config.train, **train))
-
-
-def rows(run):
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
-def state(run, step):
-    tensors, _ = macow.train.checkpoint.load(run / "checkpoints" / f"step_{step}")
-    return {f"{group}.{name}": t for group, ts in tensors.items() for name, t in ts.items()}
-
-
-def assert_same_state(a, b):
-    assert a.keys() == b.keys()
-    for name in a:
-        assert torch.equal(a[name], b[name]), name
+from runs import SMALL, assert_same_state, changed, rows, state
 
 
 def test_a_run_fills_its_folder(tmp_path, capsys):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jsonargparse import Namespace
 
-from macow.bench import data, inverse, sampling
+from macow.bench import data, inverse, sampling, save, soak
 from macow.bench.machine import machine
 from macow.cli.parsing import add_computing, parse, parser, positive
 
@@ -16,7 +16,9 @@ DESCRIPTION = """Measures, and writes the result as CSV where asked to. `inverse
 of a preset costs beside its forward pass, and that beside the same layers in plain eager torch.
 `data`: what reading and augmenting images costs beside a training step (needs --data). `sampling`:
 what drawing an image costs and loses, of one preset or several (--preset cifar10,glow-cifar10).
-All figures are medians."""
+`save`: what a checkpoint takes out of training. All figures are medians. `soak`: whether a small
+run that is killed, damaged and resumed --repeats times is still the run it would have been, on this
+machine and its disk."""
 
 
 def run(argv: Sequence[str]) -> None:
@@ -107,7 +109,42 @@ def _sampling(options: Namespace) -> list[dict[str, str]]:
     return rows
 
 
-MEASURES = {"inverse": _inverse, "data": _data, "sampling": _sampling}
+def _save(options: Namespace) -> list[dict[str, str]]:
+    options.batch_size = save.BATCH
+    cost = save.measure(options.preset, options.repeats, options.device, options.seed)
+    return [
+        {
+            "megabytes": f"{cost.size / 1e6:.0f}",
+            "blocked_s": f"{cost.blocked:.3f}",
+            "written_s": f"{cost.written:.3f}",
+            "blocked_percent_of_600_s": f"{100 * cost.blocked / save.EVERY:.3f}",
+            "written_percent_of_600_s": f"{100 * cost.written / save.EVERY:.3f}",
+        }
+    ]
+
+
+def _soak(options: Namespace) -> list[dict[str, str]]:
+    options.preset, options.batch_size = "small", soak.CONFIG.train.batch_size
+    done = soak.soak(options.repeats, options.seed)
+    if done.lost or not done.identical:
+        raise ArithmeticError(f"bench soak: work was lost: {done}")
+    counts = {
+        **dict(sorted(done.faults.items())),
+        "checkpoints lost": done.lost,
+        "updates at the end": done.steps,
+        "files or figures unlike the undisturbed run": 0,
+        "seconds": round(done.seconds),
+    }
+    return [{"count": str(count), "what": what} for what, count in counts.items()]
+
+
+MEASURES = {
+    "inverse": _inverse,
+    "data": _data,
+    "sampling": _sampling,
+    "save": _save,
+    "soak": _soak,
+}
 
 
 def _write(path: Path, rows: list[dict[str, str]]) -> None:

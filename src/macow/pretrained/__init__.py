@@ -5,12 +5,12 @@ import os
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
 from macow.config import ModelConfig, from_dict
-from macow.model import FORMAT, FlowModel
+from macow.model import FORMAT, FlowModel, checksum
 
 SHIPPED = Path(__file__).parent
 
@@ -69,9 +69,14 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise ValueError(f"{path.parent} is not a model folder: it has no {path.name}")
     try:
-        return load_file(path)
+        weights = load_file(path)
+        with safe_open(path, "pt") as file:
+            written = (file.metadata() or {}).get("sha256")
     except SafetensorError as error:
         raise ValueError(f"{path} is damaged: {error}") from None
+    if written not in (None, checksum(weights)):  # older files have none
+        raise ValueError(f"{path} is damaged: its checksum is not what was written")
+    return weights
 
 
 def _check_weights(config: ModelConfig, weights: dict[str, Tensor], path: Path) -> None:

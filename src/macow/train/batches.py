@@ -1,5 +1,6 @@
 """Which images an update sees, and how they are varied: functions of (seed, step) alone."""
 
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 
@@ -10,7 +11,7 @@ from torch import Tensor
 from macow import distribution
 from macow.config import TrainConfig
 from macow.data import IN_MEMORY
-from macow.data.images import ArrayImages, Images
+from macow.data.images import ArrayImages, Images, label_numbers
 from macow.seeds import generator_for, seed_for
 
 REACH = 4
@@ -80,9 +81,9 @@ class Batches:
         augmented: bool,
         part: slice = slice(None),
         ahead: int = 4,
-        labels: np.ndarray | None = None,
+        names: Sequence[str] = (),
     ) -> None:
-        """`part` is this process's share of each batch."""
+        """`part` is this process's share of each batch; `names` are the labels a model knows."""
         self.images = images
         self.batch_size = batch_size
         self.seed = seed
@@ -90,6 +91,7 @@ class Batches:
         self.augmented = augmented
         self.part = part
         self.ahead = ahead
+        labels = label_numbers(images, names) if names else None
         self.labels = None if labels is None else torch.from_numpy(labels).long()
         self.resident: Tensor | None = None
         self.reading: dict[int, Future[Tensor]] = {}

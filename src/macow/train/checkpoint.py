@@ -1,88 +1,133 @@
 """Checkpoints: tensors in safetensors, numbers in JSON, a manifest that proves them whole."""
 
+import errno
 import hashlib
 import json
 import os
 import shutil
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load as unpack
+from safetensors.torch import save as packed
 from torch import Tensor, nn
 
-from macow import distribution
+from macow import distribution, files
 
 MANIFEST = "manifest.json"
+NEEDED = ("state.json", "model.safetensors", "optimizer.safetensors")
+MARGIN = 1 << 20
+"""Bytes of a disk left free for what else a run writes."""
 State = dict[str, dict[str, Tensor]]
 """Named groups of tensors: model, average, optimizer."""
+Check = Callable[[dict[str, Any]], None]
+"""Looks at a checkpoint's numbers; raises `ValueError` for one of another run."""
 
 
-def save(folder: Path, step: int, tensors: State, numbers: dict[str, Any]) -> Path:
+def pack(step: int, tensors: State, numbers: dict[str, Any]) -> dict[str, bytes]:
+    """The files of a checkpoint, the manifest last: a copy that training does not change."""
+    content = {
+        f"{name}.safetensors": packed({k: t.detach().cpu().contiguous() for k, t in group.items()})
+        for name, group in tensors.items()
+    }
+    content["state.json"] = json.dumps({"step": step, **numbers}, indent=2).encode()
+    return content
+
+
+def write(folder: Path, step: int, content: dict[str, bytes]) -> Path:
     """Writes `step_N` whole or not at all: to a sibling, flushed to disk, then renamed."""
-    target = folder / f"step_{step}"
-    temporary = folder / f".writing_{step}"
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
+    target, temporary, replaced = (
+        folder / name for name in (f"step_{step}", ".writing", ".replaced")
+    )
+    for left_over in (temporary, replaced):
+        shutil.rmtree(left_over, ignore_errors=True)
+    needed = sum(map(len, content.values())) + MARGIN
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        room = f"{needed / 1e6:,.0f} MB are needed, {free / 1e6:,.0f} free"
+        raise OSError(errno.ENOSPC, f"No space left: {room}", str(target))
+    digests = {name: hashlib.sha256(part).hexdigest() for name, part in content.items()}
     try:
-        _write(temporary, step, tensors, numbers)
-    except SafetensorError as error:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise OSError(str(error)) from None
+        os.mkdir(temporary)
+        for name, part in content.items():
+            files.put(temporary / name, part)
+        files.put(temporary / MANIFEST, json.dumps(digests, indent=2))
+        files.flush(temporary)
+        if target.exists():
+            os.rename(target, replaced)
+        os.rename(temporary, target)
     except OSError:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
-    shutil.rmtree(target, ignore_errors=True)
-    temporary.rename(target)
-    _flush(folder)
+    files.flush(folder)
+    shutil.rmtree(replaced, ignore_errors=True)
     return target
 
 
-def _write(temporary: Path, step: int, tensors: State, numbers: dict[str, Any]) -> None:
-    for name, group in tensors.items():
-        whole = {key: tensor.detach().cpu().contiguous() for key, tensor in group.items()}
-        save_file(whole, temporary / f"{name}.safetensors")
-    (temporary / "state.json").write_text(json.dumps({"step": step, **numbers}, indent=2))
-    digests = {file.name: _digest(file) for file in sorted(temporary.iterdir())}
-    (temporary / MANIFEST).write_text(json.dumps(digests, indent=2))
-    for file in temporary.iterdir():
-        _flush(file)
-    _flush(temporary)
+def save(folder: Path, step: int, tensors: State, numbers: dict[str, Any]) -> Path:
+    """Packs and writes in one go."""
+    return write(folder, step, pack(step, tensors, numbers))
 
 
-def load(checkpoint: Path) -> tuple[State, dict[str, Any]]:
-    """Reads a checkpoint; one that fails its manifest is a `ValueError`."""
+def load(checkpoint: Path, check: Check | None = None) -> tuple[State, dict[str, Any]]:
+    """Reads a checkpoint; one that fails its manifest, or is another's, is a `ValueError`."""
     try:
-        digests = json.loads((checkpoint / MANIFEST).read_text())
+        digests = json.loads((checkpoint / MANIFEST).read_bytes())
+        if not isinstance(digests, dict) or not digests.keys() >= set(NEEDED):
+            raise ValueError(f"{MANIFEST} does not name {', '.join(NEEDED)}")
+        content = {}
         for name, digest in digests.items():
-            if _digest(checkpoint / name) != digest:
-                raise ValueError(f"{checkpoint / name} is not what was written")
-        tensors = {
-            name.removesuffix(".safetensors"): load_file(checkpoint / name)
-            for name in digests
-            if name.endswith(".safetensors")
-        }
-        return tensors, json.loads((checkpoint / "state.json").read_text())
-    except (OSError, json.JSONDecodeError, AttributeError, SafetensorError) as error:
-        raise ValueError(f"{checkpoint} is damaged: {error}") from None
+            content[name] = (checkpoint / Path(name).name).read_bytes()
+            if hashlib.sha256(content[name]).hexdigest() != digest:
+                raise ValueError(f"{name} is not what was written")
+        numbers = json.loads(content.pop("state.json"))
+        if checkpoint.name != f"step_{numbers['step']}":
+            raise ValueError(f"it holds step {numbers['step']}")
+        if check is not None:
+            check(numbers)
+        return {n.removesuffix(".safetensors"): unpack(c) for n, c in content.items()}, numbers
+    except PermissionError:
+        raise  # whole, perhaps: for its owner to say
+    except (OSError, ValueError, TypeError, KeyError, RecursionError, SafetensorError) as error:
+        raise ValueError(f"{checkpoint} cannot be used: {error}") from None
 
 
-def load_newest(folder: Path) -> tuple[State, dict[str, Any]] | None:
-    """The newest checkpoint that is whole; a damaged one is put aside with a warning."""
+def load_newest(folder: Path, check: Check | None = None) -> tuple[State, dict[str, Any]] | None:
+    """The newest checkpoint that is whole; those that are not are put aside with a warning.
+
+    The first process chooses: all go on from the same one.
+    """
+    chosen = _choose(folder, check) if distribution.is_first() else None
+    step = distribution.gathered(None if chosen is None else chosen[1]["step"])[0]
+    if chosen is None and step is not None:
+        return load(folder / f"step_{step}", check)
+    return chosen
+
+
+def _choose(folder: Path, check: Check | None) -> tuple[State, dict[str, Any]] | None:
     found = steps(folder)
+    problems: list[tuple[Path, ValueError]] = []
     for checkpoint in reversed(found):
         try:
-            return load(checkpoint)
+            good = load(checkpoint, check)
         except ValueError as error:
-            warnings.warn(f"{error}; put aside", stacklevel=2)
-            if distribution.is_first():
-                aside = checkpoint.with_name(f"damaged_{checkpoint.name}")
-                shutil.rmtree(aside, ignore_errors=True)
-                checkpoint.rename(aside)
+            problems.append((checkpoint, error))
+            continue
+        for other, problem in problems:
+            aside = other.with_name(f"aside_{other.name}")
+            warnings.warn(f"{problem}; put aside as {aside.name}", stacklevel=4)
+            shutil.rmtree(aside, ignore_errors=True)
+            os.rename(other, aside)
+        return good
     if found:
-        raise ValueError(f"{folder}: all {len(found)} checkpoints are damaged")
+        raise ValueError(
+            f"none of the {len(found)} checkpoints in {folder} can be used: {problems[0][1]}; "
+            "move them away to begin anew"
+        )
     return None
 
 
@@ -122,16 +167,3 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tenso
         state.setdefault(int(place), {})[name] = tensor
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": state, "param_groups": groups})
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -1,6 +1,7 @@
 """What a run says: a bar on a terminal, plain lines elsewhere, nothing if it is to be quiet."""
 
 import sys
+import time
 from typing import Any
 
 from tqdm import tqdm
@@ -53,3 +54,25 @@ class Console:
         if not self.silent:
             tqdm.write(line, file=sys.stderr)
             sys.stderr.flush()
+
+
+class Timer:
+    """How many images a second are learnt from, since it was last asked."""
+
+    def __init__(self, batch_size: int) -> None:
+        self.batch_size = batch_size
+        self.restart()
+
+    def restart(self) -> None:
+        """From here on."""
+        self.steps, self.since = 0, time.perf_counter()
+
+    def step(self) -> None:
+        """One update is done."""
+        self.steps += 1
+
+    def speed(self) -> float:
+        """Images a second; begins anew."""
+        speed = self.steps * self.batch_size / (time.perf_counter() - self.since)
+        self.restart()
+        return speed

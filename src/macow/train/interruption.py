@@ -1,6 +1,7 @@
 """What ends a run early: signals, and memory that does not suffice."""
 
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -12,6 +13,9 @@ from macow import distribution
 from macow.config import TrainConfig
 from macow.train.console import Console
 
+ECHO = 5.0
+"""Seconds in which one signal may arrive twice: from the terminal, and passed on by torchrun."""
+
 
 class Interruption:
     """Ctrl-C and SIGTERM ask once: the step is finished and saved; asked twice, it ends at once."""
@@ -20,7 +24,7 @@ class Interruption:
         self.console = console
 
     def __enter__(self) -> "Interruption":
-        self.asked = 0
+        self.asked, self.since = 0, 0.0
         self.before: dict[int, Any] = {}
         for number in (signal.SIGINT, signal.SIGTERM):
             try:
@@ -30,13 +34,20 @@ class Interruption:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._restore()
+
+    def _restore(self) -> None:
         for number, handler in self.before.items():
             signal.signal(number, handler)
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         if self.asked:
-            self.leave()
-        self.asked = number
+            if time.monotonic() - self.since > ECHO:
+                self.leave()
+            return
+        self.asked, self.since = number, time.monotonic()
+        if not distribution.is_launched():
+            self._restore()  # so that the next one ends it even within a long operation
         self.console.say("finishing this step and saving; once more ends at once")
 
     def agreed(self, device: torch.device) -> bool:

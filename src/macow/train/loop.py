@@ -2,8 +2,8 @@
 
 import math
 import re
-import time
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim.swa_utils import AveragedModel
 
 from macow import data, distribution
 from macow.config import RunConfig
 from macow.evaluate import evaluate
-from macow.initialize import initializing
 from macow.model import FlowModel
 from macow.nets.precision import set_network_precision
 from macow.pretrained import load
@@ -24,13 +24,14 @@ from macow.score import make_reference
 from macow.seeds import generator_for, seed_for
 from macow.train import checkpoint
 from macow.train.batches import Batches, own_part
-from macow.train.console import Console
+from macow.train.console import Console, Timer
 from macow.train.health import NOWHERE, culprit, reconstruction_error
 from macow.train.interruption import Interruption, memory_advice
-from macow.train.optimiser import Average, adam, learning_rate, take_weights
+from macow.train.optimiser import Average, adam, first_weights, learning_rate
 from macow.train.report import run_baselines, write_report
 from macow.train.run_folder import RunFolder
 from macow.train.samples import sample_grid
+from macow.train.saving import Saver
 
 
 def fit(
@@ -81,21 +82,28 @@ class Trainer:
         self.config, self.train, self.test = config.train, train, test
         self.folder, self.seed, self.device = folder, seed, device
         self.console = Console(quiet=quiet)
-        names = config.model.labels
-        self.labels = data.label_numbers(train, names) if names else None
-        self.batches = self._batches(self.config.batch_size, part=own_part(self.config))
+        self.saver = Saver(folder.checkpoints, self.config.keep, self.console)
+        self.batches = Batches(
+            train,
+            self.config.batch_size,
+            seed=seed,
+            device=device,
+            augmented=self.config.augment,
+            part=own_part(self.config),
+            names=config.model.labels,
+        )
         torch.manual_seed(seed_for(seed, "weights"))
         self.model = config.model.build().to(device)
         self.step, self.skipped, self.skipped_in_a_row = 0, 0, 0
         self.best_step: int | None = None
         self.best_bits = math.inf
-        self.saved_step: int | None = None
+        self.recent: list[Tensor] = []
         self.optimizer = adam(self.model, self.config)
-        folder.begin(self.model, train, test)
+        folder.take(self.model)
         self.console.introduce(train, test, self.model)
-        resumed = checkpoint.load_newest(folder.checkpoints)
+        resumed = checkpoint.load_newest(folder.checkpoints, folder.check)
         if resumed is None:
-            self._begin(start)
+            first_weights(self.model, start, train, self.config, seed, self.console)
         else:
             checkpoint.restore_model(self.model, resumed[0], folder.checkpoints)
             if start is not None:
@@ -107,7 +115,7 @@ class Trainer:
         )
         if resumed is not None:
             self._restore(*resumed)
-        folder.forget_after(self.step)
+        folder.begin(self.step)
         if self.config.precision == "bfloat16":
             set_network_precision(self.model, torch.bfloat16)
         if self.config.compile:
@@ -133,38 +141,31 @@ class Trainer:
             closing(self.batches),
             self.console.open(config.steps, self.step),
             Interruption(self.console) as interruption,
+            self.saver,
         ):
-            recent: list[Tensor] = []
-            since = time.perf_counter()
+            timer = Timer(config.batch_size)
             while self.step < config.steps:
                 bits, norm, lr = self.update()
-                recent.append(bits)
+                self.recent.append(bits)
                 self.console.step()
+                timer.step()
                 if self.step % config.log_every == 0 or self.step == config.steps:
-                    mean = torch.stack(recent).nanmean().item()
-                    speed = len(recent) * config.batch_size / (time.perf_counter() - since)
-                    self.folder.log(
-                        {
-                            "step": self.step,
-                            "bits": mean,
-                            "lr": lr,
-                            "grad_norm": norm,
-                            "images_per_s": speed,
-                            "skipped": self.skipped,
-                        }
+                    mean, speed = torch.stack(self.recent).nanmean().item(), timer.speed()
+                    self._log(
+                        bits=mean, lr=lr, grad_norm=norm, images_per_s=speed, skipped=self.skipped
                     )
                     line = f"{mean:.4f} bits/dim on training batches, {speed:,.0f} images/s"
                     self.console.figure(self.step, line)
-                    recent, since = [], time.perf_counter()
+                    self.recent = []
                 if self.step % config.eval_every == 0 or self.step == config.steps:
                     self.look()
-                    since = time.perf_counter()
+                    timer.restart()
                 if self.step % config.save_every == 0 or self.step == config.steps:
                     self.save()
                 if interruption.agreed(self.device):
                     self._stop()
                     interruption.leave()
-        self._report("Finished")
+            self._finish()
         if self.best_step is not None:
             beside = ", ".join(f"{name} {bits:.3f}" for name, bits in self.baselines.items())
             best = f"{self.best_bits:.3f} bits/dim at step {self.best_step}"
@@ -199,8 +200,10 @@ class Trainer:
                 loss.backward()
             bits += loss.detach()
         bits = distribution.total(bits) / distribution.count()
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip or math.inf)
+        gradients = [p.grad for p in model.parameters() if p.grad is not None]
+        norm = get_total_norm(gradients)
         if torch.isfinite(norm) and torch.isfinite(bits):
+            clip_grads_with_norm_(model.parameters(), config.clip or math.inf, norm)
             self.optimizer.step()
             if self.average is not None:
                 self.average.update_parameters(model)
@@ -221,24 +224,18 @@ class Trainer:
         )
         some = torch.from_numpy(self.test.take(np.arange(min(16, len(self.test)))))
         error = reconstruction_error(model, some.to(self.device))
-        self.folder.log(
-            {
-                "step": self.step,
-                "test_bits": result.bits_per_dim,
-                "test_bits_error": result.bits_per_dim_error,
-                "reconstruction": error,
-            }
+        self._log(
+            test_bits=result.bits_per_dim,
+            test_bits_error=result.bits_per_dim_error,
+            reconstruction=error,
         )
-        best = result.bits_per_dim < self.best_bits
-        if best:
-            self.best_bits, self.best_step = result.bits_per_dim, self.step
-        if distribution.is_first():
-            if config.sample_temperatures:
-                picture = sample_grid(model, config.sample_temperatures, self.seed)
+        if distribution.is_first() and config.sample_temperatures:
+            picture = sample_grid(model, config.sample_temperatures, self.seed)
+            with self._unless_full("samples"):
                 self.folder.save_samples(self.step, picture)
-            if best:
-                self._export(model, batch_size, result.images)
-        if best:
+        best = result.bits_per_dim < self.best_bits
+        if best and self._export(model, batch_size, result.images):
+            self.best_bits, self.best_step = result.bits_per_dim, self.step
             self.save()
         self._report("Training")
         note = ", the best so far" if best else f" (best {self.best_bits:.4f})"
@@ -248,22 +245,13 @@ class Trainer:
             set_network_precision(model, torch.bfloat16)
 
     def save(self) -> None:
-        """Writes a checkpoint, once for a step."""
-        if self.saved_step == self.step:
+        """Writes a checkpoint, once for a step, while training goes on."""
+        if not distribution.is_first():
             return
-        self.saved_step = self.step
-        if distribution.is_first():
-            try:
-                self._write_checkpoint()
-            except OSError as error:
-                self.console.say(f"step {self.step:,}: no checkpoint, {error}; training goes on")
-                self.saved_step = None
-        distribution.wait()
-
-    def _write_checkpoint(self) -> None:
         tensors = {
             "model": self.model.state_dict(),
             "optimizer": checkpoint.optimizer_tensors(self.optimizer),
+            "recent": {"bits": torch.stack(self.recent) if self.recent else torch.zeros(0)},
         }
         if self.average is not None:
             tensors["average"] = self.average.state_dict()
@@ -272,44 +260,19 @@ class Trainer:
             "best_bits": self.best_bits if self.best_step is not None else None,
             "skipped": self.skipped,
             "skipped_in_a_row": self.skipped_in_a_row,
+            "run": self.folder.record,
+            "images": self.folder.images,
         }
-        checkpoint.save(self.folder.checkpoints, self.step, tensors, numbers)
-        checkpoint.prune(self.folder.checkpoints, self.config.keep, self.best_step)
-
-    def _begin(self, start: FlowModel | None) -> None:
-        """Fresh weights, set by a first batch; of weights to start from only what they lack."""
-        if start is not None and take_weights(self.model, start):
-            return
-        fresh = self.model if start is None else self.model.dequantizer
-        count = min(self.config.init_images, len(self.train))
-        first = self._batches(count, ahead=1)
-        self.console.say(f"initialising on {count:,} images")
-        images, labels = first.at(0), first.labels_at(0)
-        first.close()
-        noise = generator_for(self.seed, "initial noise", device=self.device)
-        eps = self.model.draw_noise(images, noise)
-        with initializing(fresh):
-            if start is None:
-                self.model(images, eps=eps, labels=labels)
-            else:
-                self.model.dequantizer(images, eps)
-
-    def _batches(self, size: int, **options: Any) -> Batches:
-        return Batches(
-            self.train,
-            size,
-            seed=self.seed,
-            device=self.device,
-            augmented=self.config.augment,
-            labels=self.labels,
-            **options,
-        )
+        with self._unless_full("figures"):
+            self.folder.figures.settle()
+        self.saver.save(self.step, tensors, numbers, self.best_step)
 
     def _restore(self, tensors: checkpoint.State, numbers: dict[str, Any]) -> None:
         checkpoint.restore_optimizer(self.optimizer, tensors["optimizer"])
         if self.average is not None:
             self.average.load_state_dict(tensors["average"])
-        self.step = self.saved_step = numbers["step"]
+        self.step = self.saver.step = numbers["step"]
+        self.recent = list(tensors.get("recent", {"bits": torch.zeros(0)})["bits"].to(self.device))
         self.skipped, self.skipped_in_a_row = numbers["skipped"], numbers["skipped_in_a_row"]
         if numbers["best_step"] is not None:
             self.best_step, self.best_bits = numbers["best_step"], numbers["best_bits"]
@@ -321,21 +284,56 @@ class Trainer:
             return nullcontext()
         return self.wrapped.no_sync()
 
-    def _export(self, model: FlowModel, batch_size: int, images: int) -> None:
-        model.save_pretrained(self.folder.path)
-        limit = min(images, 1000)
-        make_reference(model, self.test, batch_size=batch_size, limit=limit).write(self.folder.path)
+    def _log(self, **figures: float | None) -> None:
+        with self._unless_full("figures"):
+            self.folder.figures.log({"step": self.step, **figures})
+
+    def _export(self, model: FlowModel, batch_size: int, images: int) -> bool:
+        """Writes the model into the run folder; says in every process whether that went well."""
+        done = False
+        if distribution.is_first():
+            limit = min(images, 1000)
+            reference = make_reference(model, self.test, batch_size=batch_size, limit=limit)
+            with self._unless_full("model"):
+                (self.folder.path / "reference.json").unlink(missing_ok=True)  # the last one's
+                model.save_pretrained(self.folder.path)
+                reference.write(self.folder.path)
+                done = True
+        return bool(distribution.largest(int(done), self.device))
 
     def _stop(self) -> None:
         """Keeps what is finished: a checkpoint, the report, and a model if there was none yet."""
         self.save()
+        self.saver.wait()
         if self.best_step is None and distribution.is_first():
-            self.shown.save_pretrained(self.folder.path)
+            with self._unless_full("model"):
+                self.shown.save_pretrained(self.folder.path)
         self._report("Stopped")
+        distribution.wait()  # the first to leave ends the others
+
+    def _finish(self) -> None:
+        """A run has ended when its last step is saved: one more try, then it is a failure."""
+        self.saver.wait()
+        if distribution.is_first() and self.step and self.saver.step != self.step:
+            self.save()
+            self.saver.wait()
+            if self.saver.step != self.step:
+                raise OSError(f"the last step could not be saved: {self.saver.problem}")
+        self._report("Finished")
 
     def _report(self, state: str) -> None:
         if distribution.is_first():
-            write_report(self.folder.path, self.folder.rows(), self.baselines, state=state)
+            with self._unless_full("report"):
+                rows = self.folder.figures.rows()
+                write_report(self.folder.path, rows, self.baselines, state=state)
+
+    @contextmanager
+    def _unless_full(self, what: str) -> Iterator[None]:
+        """A file that cannot be written is missed, not a reason to stop learning."""
+        try:
+            yield
+        except OSError as error:
+            self.console.say(f"step {self.step:,}: no {what}, {error}; training goes on")
 
     def _skip(self, images: Tensor, eps: Tensor, labels: Tensor | None) -> None:
         self.skipped += 1

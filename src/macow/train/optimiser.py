@@ -2,12 +2,18 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import closing
 
 import torch
 from torch import Tensor
 
 from macow.config import TrainConfig
+from macow.data.images import Images
+from macow.initialize import initializing
 from macow.model import FlowModel
+from macow.seeds import generator_for
+from macow.train.batches import Batches
+from macow.train.console import Console
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:
@@ -46,6 +52,39 @@ class Average:
         torch._foreach_lerp_(list(averages), list(current), 1 - decay)
 
 
+def first_weights(
+    model: FlowModel,
+    start: FlowModel | None,
+    train: Images,
+    config: TrainConfig,
+    seed: int,
+    console: Console,
+) -> None:
+    """Fresh weights, set by a first batch; of weights to start from only what they lack."""
+    if start is not None and take_weights(model, start):
+        return
+    count = min(config.init_images, len(train))
+    console.say(f"initialising on {count:,} images")
+    batches = Batches(
+        train,
+        count,
+        seed=seed,
+        device=model.device,
+        augmented=config.augment,
+        ahead=1,
+        names=model.labels,
+    )
+    with closing(batches):
+        images, labels = batches.at(0), batches.labels_at(0)
+    noise = generator_for(seed, "initial noise", device=model.device)
+    eps = model.draw_noise(images, noise)
+    with initializing(model if start is None else model.dequantizer):
+        if start is None:
+            model(images, eps=eps, labels=labels)
+        else:
+            model.dequantizer(images, eps)
+
+
 def take_weights(model: FlowModel, start: FlowModel) -> bool:
     """Takes all weights that fit: those of the flow must; says whether the dequantizer's did."""
     ours, theirs = model.state_dict(), start.state_dict()
@@ -59,6 +98,9 @@ def take_weights(model: FlowModel, start: FlowModel) -> bool:
             f"the weights to start from do not fit this configuration's flow: {missing[0]} and "
             f"{len(missing) - 1} more are missing or of another shape"
         )
+    if model.labels != start.labels:
+        theirs_are = ", ".join(start.labels) or "none"
+        raise ValueError(f"the weights to start from know other labels: {theirs_are}")
     if not start.is_initialized:
         raise ValueError("the weights to start from were never initialised")
     model.load_state_dict({**ours, **fitting})

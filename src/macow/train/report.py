@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from macow import files
 from macow.baselines import baselines
 from macow.data.images import Images
 
@@ -82,9 +83,7 @@ def write_report(
         '<meta name="viewport" content="width=device-width">'
         f"<title>{title}</title><style>{STYLE}</style></head><body>{''.join(parts)}</body></html>\n"
     )
-    temporary = folder / "report.html.part"
-    temporary.write_text(page)
-    temporary.replace(folder / "report.html")
+    files.write(folder / "report.html", page)
 
 
 def _or_none(value: float | None) -> str:

@@ -1,13 +1,12 @@
 """The folder of a run: its configuration, its figures, its pictures."""
 
 import fcntl
+import io
 import json
-import math
-import os
 import platform
 import shutil
 import sys
-from collections.abc import Mapping
+import warnings
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, Any
@@ -16,12 +15,13 @@ import torch
 import yaml
 from PIL import Image
 
-from macow import distribution
+from macow import distribution, files
 from macow._version import __version__, commit
 from macow.config import RunConfig, from_dict
 from macow.data.images import Images
 from macow.model import FlowModel
 from macow.train.checkpoint import steps
+from macow.train.figures import Figures
 
 FREE_TO_CHANGE = (
     "log_every", "eval_every", "save_every", "keep", "sample_temperatures", "max_skipped",
@@ -40,7 +40,8 @@ class RunFolder:
         self.source = source
         self.seed = seed
         self.checkpoints = path / "checkpoints"
-        self._tensorboard: Any = None
+        self.figures = Figures(path)
+        self.images: dict[str, str] = {}
         self._lock: IO[str] | None = None
         if (path / "config.json").exists() and not (path / "config.yaml").exists():
             raise ValueError(f"{path} holds a model, not a run: choose another --run")
@@ -52,20 +53,30 @@ class RunFolder:
 
     def check_images(self, train: Images, test: Images) -> None:
         """The images must be those the run began with."""
+        self.images = {"train": train.fingerprint(), "test": test.fingerprint()}
         file = self.path / "images.json"
         if not file.exists() or not steps(self.checkpoints):
             return
-        before = json.loads(file.read_text())
-        for split, images in (("train", train), ("test", test)):
-            found = images.fingerprint()
-            if before.get(split) != found:
-                raise ValueError(
-                    f"{self.source}: its {split} images are not those that {self.path} began with "
-                    f"({before.get(split)}, now {found})"
-                )
+        try:
+            before = dict(json.loads(file.read_bytes()))
+        except (ValueError, TypeError) as error:
+            warnings.warn(f"{file} is damaged: {error}; its checkpoints decide", stacklevel=2)
+            return
+        self._compare_images(before)
 
-    def begin(self, model: FlowModel, train: Images, test: Images) -> None:
-        """Takes the folder: from here on it is this run's, and no other process's."""
+    def check(self, numbers: dict[str, Any]) -> None:
+        """A checkpoint must be of this run: of the same configuration, seed and images."""
+        if "run" in numbers:
+            self._compare(_read_record(numbers["run"], "it"), "it")
+            self._compare_images(numbers["images"])
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What a run is: its configuration, source and seed."""
+        return _plain({**asdict(self.config), "data": self.source, "seed": self.seed})
+
+    def take(self, model: FlowModel) -> None:
+        """From here on the folder is this run's, and no other process's."""
         distribution.wait()  # all have looked before anything is written
         if not distribution.is_first():
             return
@@ -76,16 +87,24 @@ class RunFolder:
         except OSError:
             raise ValueError(f"another process is training in {self.path}") from None
         weights = sum(p.numel() * p.element_size() for p in model.parameters())
-        self._check_space(4 * weights * (self.config.train.keep + 2))
-        path, config, source, seed = self.path, self.config, self.source, self.seed
-        (path / "samples").mkdir(exist_ok=True)
-        images = {"train": train.fingerprint(), "test": test.fingerprint()}
-        (path / "images.json").write_text(json.dumps(images, indent=2) + "\n")
-        document = {**asdict(config), "data": source, "seed": seed}
-        (path / "config.yaml").write_text(yaml.safe_dump(_plain(document), sort_keys=False))
+        missing = max(1, self.config.train.keep + 2 - len(steps(self.checkpoints)))
+        self._check_space(4 * weights * missing)
+
+    def begin(self, step: int) -> None:
+        """Writes down what the run is, and forgets what lies beyond the step it goes on from."""
+        self.figures.begin(step)
+        if not distribution.is_first():
+            return
+        (self.path / "samples").mkdir(exist_ok=True)
+        for picture in (self.path / "samples").glob("step_*.png"):
+            if int(picture.stem[5:]) > step:
+                picture.unlink()
+        files.write(self.path / "images.json", json.dumps(self.images, indent=2) + "\n")
+        files.write(self.path / "config.yaml", yaml.safe_dump(self.record, sort_keys=False))
+        files.flush(self.path.parent)
         environment = {
             "command": sys.argv,
-            "seed": seed,
+            "seed": self.seed,
             "macow": __version__,
             "torch": torch.__version__,
             "python": platform.python_version(),
@@ -93,8 +112,8 @@ class RunFolder:
             "processes": distribution.count(),
             "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         }
-        if not steps(self.checkpoints):  # as it began, whatever it goes on with
-            (path / "env.json").write_text(json.dumps(environment, indent=2) + "\n")
+        if step == 0:  # as it began, whatever it goes on with
+            files.write(self.path / "env.json", json.dumps(environment, indent=2) + "\n")
 
     def _check_same_run(self) -> None:
         """A folder that holds another run is left alone."""
@@ -102,11 +121,15 @@ class RunFolder:
         if not file.exists() or not steps(self.checkpoints):
             return  # nothing was learnt there
         try:
-            document = yaml.safe_load(file.read_text())
-            source, seed = document.pop("data"), document.pop("seed")
-            there = from_dict(RunConfig, document, str(file))
-        except (yaml.YAMLError, AttributeError, KeyError) as error:
-            raise ValueError(f"{file} is not a run's configuration: {error}") from None
+            found = _read_record(yaml.safe_load(file.read_bytes()), str(file))
+        except (yaml.YAMLError, ValueError) as error:
+            reason = " ".join(str(error).split())
+            warnings.warn(f"{file} is damaged: {reason}; its checkpoints decide", stacklevel=3)
+        else:
+            self._compare(found, str(self.path))
+
+    def _compare(self, record: tuple[RunConfig, Any, Any], where: str) -> None:
+        there, source, seed = record
         names = (*FREE_TO_CHANGE, *(["steps"] if there.train.schedule != "cosine" else []))
         free = {name: getattr(self.config.train, name) for name in names}
         there = replace(there, train=replace(there.train, **free))
@@ -117,8 +140,16 @@ class RunFolder:
         ]:
             if found != wanted:
                 raise ValueError(
-                    f"{self.path} holds a run with {what} {found}, not {wanted}: "
+                    f"{where} holds a run with {what} {found}, not {wanted}: "
                     "choose another --run, or the same configuration to continue it"
+                )
+
+    def _compare_images(self, before: dict[str, str]) -> None:
+        for split, found in self.images.items():
+            if before.get(split) != found:
+                raise ValueError(
+                    f"{self.source}: its {split} images are not those that {self.path} began with "
+                    f"({before.get(split)}, now {found})"
                 )
 
     def _check_space(self, needed: int) -> None:
@@ -129,65 +160,24 @@ class RunFolder:
                 f"{self.path}: checkpoints need {needed / 1e6:,.0f} MB, {free / 1e6:,.0f} are free"
             )
 
-    def forget_after(self, step: int) -> None:
-        """Drops figures from beyond the checkpoint a run goes on from."""
-        if not distribution.is_first():
-            return
-        kept = [row for row in self.rows() if row["step"] <= step]
-        temporary = self.path / "metrics.jsonl.part"
-        temporary.write_text("".join(json.dumps(row) + "\n" for row in kept))
-        os.replace(temporary, self.path / "metrics.jsonl")
-
-    def log(self, row: Mapping[str, Any]) -> None:
-        """Appends figures of a step to `metrics.jsonl` and TensorBoard; not finite ones as null."""
-        if not distribution.is_first():
-            return
-        row = {name: value if _known(value) else None for name, value in row.items()}
-        with (self.path / "metrics.jsonl").open("a") as file:
-            file.write(json.dumps(row) + "\n")
-        for name, value in row.items():
-            if name != "step" and value is not None and self.tensorboard:
-                self.tensorboard.add_scalar(name, value, row["step"])
-
-    def rows(self) -> list[dict[str, Any]]:
-        """All figures so far."""
-        file = self.path / "metrics.jsonl"
-        if not file.exists():
-            return []
-        rows: list[dict[str, Any]] = []
-        for line in file.read_text().splitlines():
-            try:
-                rows.append(json.loads(line))
-            except json.JSONDecodeError:
-                continue  # a line cut off by a crash
-        return rows
-
     def save_samples(self, step: int, picture: Image.Image) -> None:
         """A grid of samples, beside the earlier ones."""
-        picture.save(self.path / "samples" / f"step_{step:07d}.png")
-
-    @property
-    def tensorboard(self) -> Any:
-        """TensorBoard's writer, or False without the library."""
-        if self._tensorboard is None:
-            try:
-                from torch.utils.tensorboard import SummaryWriter
-
-                self._tensorboard = SummaryWriter(str(self.path / "tensorboard"))
-            except ModuleNotFoundError:
-                self._tensorboard = False
-        return self._tensorboard
+        content = io.BytesIO()
+        picture.save(content, "PNG")
+        files.write(self.path / "samples" / f"step_{step:07d}.png", content.getvalue())
 
     def close(self) -> None:
         """Flushes what is open, gives the folder free."""
+        self.figures.close()
         if self._lock is not None:
             self._lock.close()
-        if self._tensorboard:
-            self._tensorboard.close()
 
 
-def _known(value: float | None) -> bool:
-    return value is not None and math.isfinite(value)
+def _read_record(document: Any, where: str) -> tuple[RunConfig, Any, Any]:
+    if not isinstance(document, dict) or not document.keys() >= {"data", "seed"}:
+        raise ValueError(f"{where} is not a run's configuration with data and seed")
+    rest = {name: value for name, value in document.items() if name not in ("data", "seed")}
+    return from_dict(RunConfig, rest, where), document["data"], document["seed"]
 
 
 def _plain(value: Any) -> Any:
