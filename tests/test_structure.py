@@ -14,7 +14,7 @@ from models import images, tiny_config, tiny_model
 PACKAGE = Path(macow.__file__).parent
 # A module may import from its own room and from rooms further up this list.
 ROOMS = [
-    {"ops", "nets", "seeds", "pictures", "baselines", "_version", "distribution"},
+    {"ops", "nets", "seeds", "pictures", "baselines", "_version", "distribution", "documents"},
     {"bijections"},
     {"dequantize"},
     {"model"},

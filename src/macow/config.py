@@ -1,10 +1,13 @@
 """Configurations that build. Every field is a scalar, a tuple, a `Literal` or a config or None."""
 
 import math
+import os
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass, replace
-from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
 
 from macow.bijections.base import Bijection, Chain
 from macow.bijections.multiscale import Block, MultiScale
@@ -17,6 +20,8 @@ from macow.bijections.steps import (
     realnvp_step,
 )
 from macow.dequantize import Dequantizer, UniformDequantizer, VariationalDequantizer
+from macow.documents import brief
+from macow.documents import from_dict as from_dict
 from macow.model import FlowModel
 from macow.nets.resnet import Encoder
 
@@ -197,6 +202,20 @@ class ModelConfig:
         flow = self.flow.build(self.channels)
         return FlowModel(flow, dequantizer, (self.channels, *self.size), self.n_bits, self)
 
+    def outline(self, num_weights: int, where: str | os.PathLike[str]) -> dict[str, Tensor]:
+        """Its weights without their values, so that so many found ones can be compared with them.
+
+        Nothing of the configured size is made: a file can claim any size.
+        """
+        flows = [self.flow] + ([self.variational.flow] if self.variational else [])
+        if sum(sum(map(sum, flow.steps)) * flow.units for flow in flows) > num_weights:
+            raise ValueError(f"{where} configures more layers than its {num_weights} weights")
+        try:
+            with torch.device("meta"):
+                return self.build().state_dict()
+        except (RuntimeError, TypeError, OverflowError) as error:  # beyond what a tensor can have
+            raise ValueError(f"{where} configures an impossible model: {brief(error)}") from None
+
 
 @dataclass(frozen=True)
 class TrainConfig:
@@ -253,11 +272,12 @@ class TrainConfig:
         ):  # fmt: skip
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
-        for name in ("steps", "warmup", "clip", "eval_images", "min_lr"):
+        for name in ("steps", "warmup", "clip", "eval_images", "min_lr", "eps"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
-        if not 0 <= self.ema < 1:
-            raise ValueError(f"ema must be at least 0 and below 1, got {self.ema}")
+        for name, values in (("ema", (self.ema,)), ("betas", self.betas)):
+            if not all(0 <= value < 1 for value in values):
+                raise ValueError(f"{name} must be at least 0 and below 1, got {values}")
         if not all(0 <= t < math.inf for t in self.sample_temperatures):
             raise ValueError(f"sample_temperatures must be >= 0, got {self.sample_temperatures}")
         if self.batch_size % self.batch_steps:
@@ -274,48 +294,7 @@ class RunConfig:
     train: TrainConfig = TrainConfig()
     temperature: float = 1.0
 
-
-Config = TypeVar("Config")
-
-
-def from_dict(kind: type[Config], values: object, where: str = "config") -> Config:
-    """Reads a config from JSON's types, strictly: a key or a type that does not fit is named."""
-    return _read(kind, values, where)
-
-
-def _read(kind: Any, value: Any, where: str) -> Any:
-    if is_dataclass(kind):
-        if not isinstance(value, dict):
-            raise ValueError(f"{where} must be an object, got {value!r}")
-        hints = get_type_hints(kind)
-        known = {f.name for f in fields(kind)}
-        if unknown := sorted(value.keys() - known):
-            raise ValueError(f"{where} has unknown keys: {', '.join(unknown)}")
-        given = {name: _read(hints[name], item, f"{where}.{name}") for name, item in value.items()}
-        try:
-            return kind(**given)  # type: ignore[operator]
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{where}: {error}") from None
-    origin = get_origin(kind)
-    if origin in (Union, UnionType):
-        inner = next(arg for arg in get_args(kind) if arg is not type(None))
-        return None if value is None else _read(inner, value, where)
-    if origin is Literal:
-        if value not in get_args(kind):
-            raise ValueError(f"{where} must be one of {', '.join(get_args(kind))}, got {value!r}")
-        return value
-    if origin is tuple:
-        inner, *others = get_args(kind)
-        fixed = others != [Ellipsis]
-        if not isinstance(value, list | tuple) or (fixed and len(value) != 1 + len(others)):
-            size = f"{1 + len(others)} values" if fixed else "values"
-            raise ValueError(f"{where} must be a list of {size}, got {value!r}")
-        return tuple(_read(inner, item, f"{where}[{i}]") for i, item in enumerate(value))
-    if kind is float and isinstance(value, int | str) and not isinstance(value, bool):
-        try:
-            return float(value)  # YAML takes 5e-4 for text
-        except ValueError:
-            raise ValueError(f"{where} must be float, got {value!r}") from None
-    if type(value) is not kind:
-        raise ValueError(f"{where} must be {kind.__name__}, got {value!r}")
-    return value
+    def __post_init__(self) -> None:
+        """Says what does not fit together."""
+        if not 0 <= self.temperature < math.inf:
+            raise ValueError(f"temperature must be at least 0, got {self.temperature}")

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from macow.data.images import Images
 from macow.dequantize import log_normal, quantize
+from macow.documents import from_dict, read_json
 from macow.model import FlowModel
 from macow.nets.precision import exact_float32
 from macow.seeds import generator_for
@@ -60,12 +61,13 @@ class Reference:
     @classmethod
     def read(cls, path: Path) -> "Reference":
         """From `reference.json`."""
-        try:
-            values = json.loads(path.read_text())
-            tables = [tuple(map(float, values[n])) for n in ("bits_per_dim", "log_prior")]
-            return cls(int(values["images"]), *tables)
-        except (ValueError, TypeError, KeyError) as error:
-            raise ValueError(f"{path} is not a reference: {error!r}") from None
+        reference = from_dict(cls, read_json(path), f"{path} is not a reference: it")
+        tables = (reference.bits_per_dim, reference.log_prior)
+        if len(tables[0]) != len(tables[1]) or not tables[0] or reference.images < 1:
+            raise ValueError(f"{path} is not a reference: its tables do not fit together")
+        if any(list(table) != sorted(table) for table in tables):
+            raise ValueError(f"{path} is not a reference: its quantiles must rise")
+        return reference
 
     @classmethod
     def beside(cls, folder: Path) -> "Reference | None":

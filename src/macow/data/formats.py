@@ -1,21 +1,24 @@
 """The paper's other data sets, in the layouts they are published in."""
 
-import zipfile
-from io import BytesIO
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from PIL import Image
 
+from macow.data.arrays import mapped, npz_member
+from macow.data.files import image_file
 from macow.data.folder import files_below, image_files
 from macow.data.images import ArrayImages, DecodedImages, Images, Shape, Split
 
 
 def packed(path: Path, split: Split) -> ArrayImages:
     """`packed:DIR`: `train.npy` and `test.npy`, uint8 `[N, C, H, W]`, memory-mapped."""
-    labels = path / f"{split}_labels.npy"
-    return ArrayImages(_mapped(path / f"{split}.npy"), _mapped(labels) if labels.exists() else None)
+    file, labels = path / f"{split}.npy", path / f"{split}_labels.npy"
+    try:
+        return ArrayImages(mapped(file), mapped(labels) if labels.exists() else None)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
 def imagenet64(path: Path, split: Split, shape: Shape) -> Images:
@@ -32,9 +35,14 @@ def imagenet64(path: Path, split: Split, shape: Shape) -> Images:
 def celebahq(path: Path, split: Split, shape: Shape) -> Images:
     """`celebahq:PATH`: one npy of all images, or a folder of them; the last tenth is test."""
     if path.is_file():
-        array = _mapped(path)
+        array = mapped(path)
         if array.ndim == 4 and array.shape[-1] == 3:
             array = array.transpose(0, 3, 1, 2)
+        if array.ndim != 4 or array.dtype != np.uint8:
+            found = f"{array.dtype} of shape {list(array.shape)}"
+            raise ValueError(
+                f"{path}: images must be uint8, [N, 3, H, W] or [N, H, W, 3], got {found}"
+            )
         return ArrayImages(array[_tenth(len(array), split)])
     if not path.is_dir():
         raise ValueError(f"{path}: no such file or folder")
@@ -71,7 +79,13 @@ def hugging_face(name: str, split: Split, shape: Shape) -> DecodedImages:
     columns = [c for c, kind in chosen.features.items() if isinstance(kind, datasets.Image)]
     if not columns:
         raise ValueError(f"hf:{name}: no column of images among {', '.join(chosen.features)}")
-    return DecodedImages(range(len(chosen)), lambda i: chosen[i][columns[0]], shape)
+    files = chosen.cast_column(columns[0], datasets.Image(decode=False))
+
+    def read(index: int) -> AbstractContextManager[Image.Image]:
+        file = files[index][columns[0]]
+        return image_file(Path(file["path"]) if file["bytes"] is None else file["bytes"])
+
+    return DecodedImages(range(len(chosen)), read, shape)
 
 
 class _NpzBatches(Images):
@@ -82,7 +96,7 @@ class _NpzBatches(Images):
     def __init__(self, paths: list[Path]) -> None:
         self.batches = []
         for path in paths:
-            rows = _npz_member(path, "data")
+            rows = npz_member(path, "data")
             if rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != 3 * 64 * 64:
                 found = f"{rows.dtype} of shape {list(rows.shape)}"
                 raise ValueError(f"{path}: data must be uint8 rows of 12,288, got {found}")
@@ -102,39 +116,6 @@ class _NpzBatches(Images):
         return out
 
 
-def _npz_member(path: Path, name: str) -> np.ndarray:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            info = archive.getinfo(f"{name}.npy")
-            if info.compress_type != zipfile.ZIP_STORED:
-                with np.load(path) as arrays:
-                    return arrays[name]
-        with path.open("rb") as file:  # stored as it is: the array can be mapped where it lies
-            file.seek(info.header_offset + 26)
-            lengths = np.frombuffer(file.read(4), dtype="<u2")
-            file.seek(info.header_offset + 30 + int(lengths.sum()))
-            version = np.lib.format.read_magic(file)
-            read = (
-                np.lib.format.read_array_header_1_0
-                if version == (1, 0)
-                else np.lib.format.read_array_header_2_0
-            )
-            shape, fortran, dtype = read(file)
-            order: Literal["C", "F"] = "F" if fortran else "C"
-            return np.memmap(path, dtype, "r", offset=file.tell(), shape=shape, order=order)
-    except (KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is not an npz with {name!r}: {error}") from None
-
-
-def _mapped(path: Path) -> np.ndarray:
-    try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        raise ValueError(f"{path}: no such file") from None
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"{path} is not an npy array: {error}") from None
-
-
 def _tenth(count: int, split: Split) -> slice:
     return slice(count - count // 10, None) if split == "test" else slice(count - count // 10)
 
@@ -148,8 +129,8 @@ def _lmdb_images(path: Path, shape: Shape) -> DecodedImages:
     with database.begin() as transaction, transaction.cursor() as cursor:
         keys = [bytes(key) for key in cursor.iternext(values=False)]
 
-    def read(key: bytes) -> Image.Image:
+    def read(key: bytes) -> AbstractContextManager[Image.Image]:
         with database.begin() as transaction:
-            return Image.open(BytesIO(transaction.get(key) or b""))
+            return image_file(transaction.get(key) or b"")
 
     return DecodedImages(keys, read, shape)
