@@ -35,6 +35,10 @@ STEPS: dict[Kind, Callable[[StepSpec], Chain]] = {
 }
 
 
+LARGEST = 1 << 16
+"""Beyond it, a number of channels, pixels or units is a slip or an attack."""
+
+
 @dataclass(frozen=True)
 class FlowConfig:
     """A multi-scale flow: which steps, how many on each scale, what is factored out where."""
@@ -84,6 +88,10 @@ class FlowConfig:
             raise ValueError(f"kernel must be (kh, kw) with kw odd, got {self.kernel}")
         if self.units < 1:
             raise ValueError(f"units must be at least 1, got {self.units}")
+        if len(self.steps) > 16 or sum(map(sum, self.steps)) * self.units > LARGEST:
+            raise ValueError(f"steps must be at most 16 levels and {LARGEST:,} units in all")
+        if max(*self.hidden, *self.kernel) > LARGEST:
+            raise ValueError(f"hidden and kernel must be at most {LARGEST:,}")
         if self.kind in ("maf", "realnvp") and not self.affine:
             raise ValueError(f"affine must be true for {self.kind}, which has no additive form")
 
@@ -182,8 +190,10 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         """Says what does not fit together."""
-        if self.channels < 1:
-            raise ValueError(f"channels must be at least 1, got {self.channels}")
+        if not 1 <= self.channels <= LARGEST:
+            raise ValueError(f"channels must be from 1 to {LARGEST:,}, got {self.channels}")
+        if max(self.size) > LARGEST:
+            raise ValueError(f"size must be at most {LARGEST:,}, got {self.size}")
         if not 1 <= self.n_bits <= 8:
             raise ValueError(f"n_bits must be from 1 to 8, got {self.n_bits}")
         flows = [self.flow] + ([self.variational.flow] if self.variational else [])

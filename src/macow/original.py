@@ -79,7 +79,7 @@ def load_original(
     """
     model_config = read_original_config(config, n_bits=n_bits, size=size)
     theirs = _read_weights(Path(weights))
-    ours = model_config.outline(len(theirs), config)
+    ours = model_config.outline(len(theirs), f"{config} with {weights}")
     names: dict[str, str] = {}
     for their_name in theirs:
         if their_name.endswith(".conv1x1.weight_inv"):

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jsonargparse import Namespace
@@ -46,8 +47,8 @@ def _usual(folder: Path) -> str:
     """The temperature a run was configured with."""
     file = folder / "config.yaml"
     document = read_yaml(file) if file.exists() else {}
-    found = document.get("temperature", 1.0) if isinstance(document, dict) else None
-    if not isinstance(found, int | float) or not 0 <= found < float("inf"):
+    found: Any = document.get("temperature", 1.0) if isinstance(document, dict) else None
+    if type(found) not in (int, float) or not 0 <= found < float("inf"):
         raise ValueError(f"{file}: temperature must be a number >= 0")
     return str(found)
 

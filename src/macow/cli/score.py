@@ -89,7 +89,9 @@ def _write_all(rows: Iterator[list[dict[str, Any]]], options: Namespace, *, know
     with ExitStack() as stack:
         out: IO[str] = sys.stdout
         if options.out:
-            out = stack.enter_context(Path(options.out).open("w", newline=""))
+            out = stack.enter_context(
+                Path(options.out).open("w", newline="", errors="backslashreplace")
+            )
         good, bad = _write(chain.from_iterable(rows), out, as_json=_is_json(options.out))
     if not options.quiet:
         note = "" if known else "; no reference: percentiles need --reference SOURCE"

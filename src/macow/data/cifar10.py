@@ -1,17 +1,17 @@
 """`cifar10:PATH`: the official python and binary layouts, in a folder or as their tar.gz."""
 
 import gzip
-import pickle
 import tarfile
 import zlib
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, cast
 
 import numpy as np
 
 from macow.data.images import ArrayImages, Split
+from macow.data.pickles import ArraysOnly
 
 BATCHES = {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]}
 PIXELS = 3 * 32 * 32
@@ -54,7 +54,8 @@ def _read_archive(
         bounded = cast(IO[bytes], _Bounded(cast(IO[bytes], file), path))
         with tarfile.open(fileobj=bounded, mode="r:") as archive:
             for member in archive:
-                content = archive.extractfile(member) if member.isfile() else None
+                plain = member.isfile() and not member.issparse()  # one may claim any size
+                content = archive.extractfile(member) if plain else None
                 if content is not None and Path(member.name).stem in names:
                     with content:
                         yield Path(member.name).stem, _batch(content, f"{path}: {member.name}")
@@ -94,7 +95,7 @@ def _batch(file: IO[bytes], name: str) -> tuple[np.ndarray, np.ndarray]:
         rows = rows.reshape(-1, 1 + PIXELS)
         return rows[:, 1:], rows[:, 0]
     try:
-        batch = _ArraysOnly(BytesIO(content), encoding="bytes").load()
+        batch = ArraysOnly(BytesIO(content), encoding="bytes").load()
         images, labels = batch[b"data"].array(), np.array(batch[b"labels"], dtype=np.uint8)
     except Exception as error:  # a damaged pickle raises anything
         said = " ".join(str(error).split())[:200] or type(error).__name__
@@ -102,66 +103,3 @@ def _batch(file: IO[bytes], name: str) -> tuple[np.ndarray, np.ndarray]:
     if images.shape != (len(labels), PIXELS) or labels.ndim != 1:
         raise ValueError(f"{name} is not a CIFAR-10 batch: its data has shape {images.shape}")
     return images, labels
-
-
-class _ArraysOnly(pickle._Unpickler):  # the one in C allocates whatever a memo's number says
-    """Reads arrays, bytes and containers; anything else in the file is refused, not run.
-
-    Not even numpy's own constructors are: stand-ins take what they would have been given.
-    """
-
-    def find_class(self, module: str, name: str) -> Any:
-        """Only what arrays are made of."""
-        module = module.replace("numpy.core", "numpy._core")
-        if (module, name) == ("numpy._core.multiarray", "_reconstruct"):
-            return _Array
-        if (module, name) in (("numpy", "ndarray"), ("numpy", "dtype")):
-            return _Nothing
-        if (module, name) == ("_codecs", "encode"):
-            return _Latin1
-        raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is not allowed")
-
-
-class _Array:
-    """What a pickle says of an array, to be looked at before one is made."""
-
-    __slots__ = ("state",)
-
-    def __init__(self, *_: object) -> None:
-        self.state: Any = None
-
-    def __setstate__(self, state: object) -> None:
-        self.state = state
-
-    def array(self) -> np.ndarray:
-        """The array, if it is one of bytes."""
-        _, shape, kind, fortran, content = self.state
-        if not isinstance(kind, _Nothing) or kind.arguments[:1] not in ((b"u1",), ("u1",)):
-            raise ValueError("its data is no array of bytes")
-        array = np.frombuffer(
-            content.encode("latin1") if isinstance(content, str) else content, np.uint8
-        )
-        return array.reshape(shape, order="F" if fortran else "C")
-
-
-class _Nothing:
-    """Stands for a type of numpy's, and remembers which."""
-
-    __slots__ = ("arguments",)
-
-    def __init__(self, *arguments: object) -> None:
-        self.arguments = arguments
-
-    def __setstate__(self, state: object) -> None:
-        pass
-
-
-class _Latin1(bytes):
-    """How Python 3 writes bytes for Python 2: as text, to be encoded."""
-
-    __slots__ = ()
-
-    def __new__(cls, text: str, encoding: str) -> "_Latin1":
-        if encoding not in ("latin1", b"latin1"):
-            raise pickle.UnpicklingError("it encodes bytes in an unknown way")
-        return super().__new__(cls, text.encode("latin1"))

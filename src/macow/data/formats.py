@@ -1,5 +1,6 @@
 """The paper's other data sets, in the layouts they are published in."""
 
+import struct
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -38,12 +39,11 @@ def celebahq(path: Path, split: Split, shape: Shape) -> Images:
         array = mapped(path)
         if array.ndim == 4 and array.shape[-1] == 3:
             array = array.transpose(0, 3, 1, 2)
-        if array.ndim != 4 or array.dtype != np.uint8:
-            found = f"{array.dtype} of shape {list(array.shape)}"
-            raise ValueError(
-                f"{path}: images must be uint8, [N, 3, H, W] or [N, H, W, 3], got {found}"
-            )
-        return ArrayImages(array[_tenth(len(array), split)])
+        try:
+            whole = ArrayImages(array)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+        return ArrayImages(whole.array[_tenth(len(whole), split)])
     if not path.is_dir():
         raise ValueError(f"{path}: no such file or folder")
     images = image_files(files_below(path), shape, path)
@@ -125,12 +125,35 @@ def _lmdb_images(path: Path, shape: Shape) -> DecodedImages:
         import lmdb
     except ModuleNotFoundError:
         raise ValueError("lsun: needs the lmdb library: pip install 'macow[lmdb]'") from None
-    database = lmdb.open(str(path), readonly=True, lock=False, readahead=False, meminit=False)
-    with database.begin() as transaction, transaction.cursor() as cursor:
-        keys = [bytes(key) for key in cursor.iternext(values=False)]
+    _require_whole(path / "data.mdb")
+    try:
+        database = lmdb.open(str(path), readonly=True, lock=False, readahead=False, meminit=False)
+        with database.begin() as transaction, transaction.cursor() as cursor:
+            keys = [bytes(key) for key in cursor.iternext(values=False)]
+    except lmdb.Error as error:
+        raise ValueError(f"{path} is damaged: {error}") from None
 
     def read(key: bytes) -> AbstractContextManager[Image.Image]:
-        with database.begin() as transaction:
-            return image_file(transaction.get(key) or b"")
+        try:
+            with database.begin() as transaction:
+                return image_file(transaction.get(key) or b"")
+        except lmdb.Error as error:
+            raise ValueError(f"{path} is damaged: {error}") from None
 
     return DecodedImages(keys, read, shape)
+
+
+def _require_whole(path: Path) -> None:
+    """Its last page must be there: the library maps the file, and a missing page is a crash."""
+    with path.open("rb") as file:
+        start = file.read(16 + 136)
+        if len(start) < 16 + 136 or struct.unpack_from("<I", start, 16)[0] != 0xBEEFC0DE:
+            raise ValueError(f"{path} is damaged: it is no lmdb file")
+        page = struct.unpack_from("<I", start, 16 + 24)[0]
+        file.seek(page)
+        start += file.read(16 + 136)
+    if len(start) < 2 * (16 + 136):
+        raise ValueError(f"{path} is damaged: it is cut off")
+    last = max(struct.unpack_from("<Q", start, offset + 16 + 120)[0] for offset in (0, 16 + 136))
+    if page * (last + 1) > path.stat().st_size:
+        raise ValueError(f"{path} is damaged: it is cut off")

@@ -132,12 +132,12 @@ def fit(image: Image.Image, shape: Shape) -> np.ndarray:
     return array[None] if channels == 1 else array.transpose(2, 0, 1)
 
 
-def fitted(images: Images, shape: Shape) -> Images:
+def fitted(images: Images, shape: Shape, source: str) -> Images:
     """The same images in another shape, fitted as they are taken."""
     if images.shape == shape:
         return images
     if images.shape[0] not in (1, 3):
-        raise ValueError(f"images of shape {images.shape} cannot be fitted to {shape}")
+        raise ValueError(f"{source}: images of shape {images.shape} do not fit {shape}")
 
     def read(index: int) -> Image.Image:
         planes = images.one(index).transpose(1, 2, 0)
