@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import zlib
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,7 +52,8 @@ class FlowModel(nn.Module):
         self.config = config
         self.register_buffer("initialized", torch.tensor(data=False))
         self._is_initialized = False  # the buffer's value, known without asking the device
-        self.register_load_state_dict_post_hook(_read_initialized)  # type: ignore[no-untyped-call]
+        self._was_damaged = False
+        self.register_load_state_dict_post_hook(_look_at_weights)  # type: ignore[no-untyped-call]
 
     # Likelihoods
 
@@ -113,7 +115,8 @@ class FlowModel(nn.Module):
             _check_within("eps", eps, 0, 1)
         elif eps is not None and not eps.isfinite().all():
             raise ValueError("eps must be finite, got NaN or infinity")
-        return self(images, num_samples, eps, generator)
+        self._require_undamaged()
+        return self.require_finite(self(images, num_samples, eps, generator), "the likelihood")
 
     def bits_per_dim(
         self,
@@ -132,7 +135,8 @@ class FlowModel(nn.Module):
         self._require_initialized()
         self._check_float("x", x)
         _check_within("x", x, -1, 1)
-        return self._log_density(x)
+        self._require_undamaged()
+        return self.require_finite(self._log_density(x), "the likelihood")
 
     def _log_density(self, x: Tensor) -> Tensor:
         z, log_det = self.flow(x)
@@ -169,7 +173,8 @@ class FlowModel(nn.Module):
     def encode(self, images: Tensor) -> Tensor:
         """The latents of images, with the noise in the middle of its range (`u = 1/2`)."""
         self.require_images(images)
-        return self.flow(self.continuous(images, 0.5))[0]
+        self._require_undamaged()
+        return self.require_finite(self.flow(self.continuous(images, 0.5))[0], "encoding")
 
     @torch.no_grad()
     @exact_float32()
@@ -179,11 +184,12 @@ class FlowModel(nn.Module):
         self._check_float("z", z)
         if not torch.isfinite(z).all():
             raise ValueError("z must be finite, got NaN or infinity")
-        x = self.flow.inverse(z)
-        if not torch.isfinite(x).all():
-            raise FloatingPointError(
-                "decoding gave NaN or infinity: these latents lie beyond what the model can invert"
-            )
+        self._require_undamaged()
+        try:
+            x = self.require_finite(self.flow.inverse(z), "decoding")
+        except torch.linalg.LinAlgError as error:
+            self._require_finite_weights()
+            raise FloatingPointError(f"the model cannot be inverted: {error}") from None
         levels = ((x + 1) / 2 * 2**self.n_bits).floor().clamp(0, 2**self.n_bits - 1)
         return levels.to(torch.uint8) << (8 - self.n_bits)
 
@@ -208,7 +214,7 @@ class FlowModel(nn.Module):
         config = {"format": FORMAT, "macow": __version__, "model": asdict(self.config)}
         weights = {name: tensor.contiguous() for name, tensor in self.state_dict().items()}
         try:
-            save_file(weights, folder / "model.safetensors.part")
+            save_file(weights, folder / "model.safetensors.part", metadata=checksums(weights))
         except SafetensorError as error:
             raise OSError(f"{folder / 'model.safetensors'} cannot be written: {error}") from None
         (folder / "config.json.part").write_text(json.dumps(config, indent=2) + "\n")
@@ -249,6 +255,28 @@ class FlowModel(nn.Module):
         self._require_initialized()
         self._check_images(images)
 
+    def require_finite(self, values: Tensor, what: str) -> Tensor:
+        """Gives back likelihoods, latents or images `[B, ...]` if they are all numbers."""
+        wrong = ~values.detach().reshape(len(values), -1).isfinite()
+        if wrong.any():
+            self._require_finite_weights()
+            count = int(wrong.any(dim=1).sum())
+            raise FloatingPointError(
+                f"{what} of {count} of {len(values)} images gave NaN or infinity: they lie beyond "
+                "what the model can compute, or it is damaged (`macow check` says)"
+            )
+        return values
+
+    def _require_finite_weights(self) -> None:
+        bad = [name for name, weight in self.named_parameters() if not weight.isfinite().all()]
+        if bad:
+            raise FloatingPointError(f"{len(bad)} weights are not finite, {bad[0]} first")
+
+    def _require_undamaged(self) -> None:
+        """Infinite weights can vanish on the way and give images that look like images."""
+        if self._was_damaged:
+            self._require_finite_weights()
+
     def _require_initialized(self) -> None:
         if not self.is_initialized:
             raise RuntimeError(
@@ -285,9 +313,18 @@ class FlowModel(nn.Module):
             )
 
 
-def _read_initialized(model: nn.Module, _: object) -> None:
+def checksums(weights: dict[str, Tensor]) -> dict[str, str]:
+    """What a file of weights says of each of them, so that one flipped bit is found and named."""
+    return {
+        f"crc32 {name}": f"{zlib.crc32(weight.cpu().flatten().view(torch.uint8).numpy().data):08x}"
+        for name, weight in weights.items()
+    }
+
+
+def _look_at_weights(model: nn.Module, _: object) -> None:
     assert isinstance(model, FlowModel)
     model._is_initialized = bool(model.initialized)
+    model._was_damaged = not all(weight.isfinite().all() for weight in model.parameters())
 
 
 def _check_within(name: str, x: Tensor, low: float, high: float) -> None:

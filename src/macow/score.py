@@ -120,13 +120,16 @@ def score(
 def make_reference(
     model: FlowModel, images: Images, *, batch_size: int = 64, seed: int = 0, limit: int = 0
 ) -> Reference:
-    """The reference of a model on a set of images."""
+    """The reference of a model on a set of images, those with a finite likelihood."""
     count = min(len(images), limit or len(images))
     scores: list[Score] = []
     for start in range(0, count, batch_size):
         batch = images.take(np.arange(start, min(start + batch_size, count)))
         scores += score(model, torch.from_numpy(batch).to(model.device), seed=seed)
-    return Reference.of(scores)
+    known = [s for s in scores if math.isfinite(s.bits_per_dim)]
+    if not known:
+        raise FloatingPointError(f"the likelihoods of all {count} reference images are not finite")
+    return Reference.of(known)
 
 
 def codec_bits(image: np.ndarray, n_bits: int) -> int:

@@ -6,12 +6,13 @@ from functools import cache
 
 import attempts
 import numpy as np
+import torch
 from generators import changed, examples, spoilt
+from safetensors.torch import save
 from sandbox import Input, assert_all_answered, run
 
-from macow.pretrained import SHIPPED
-
-SOUND = (SHIPPED / "digits" / "model.safetensors").read_bytes()
+torch.manual_seed(0)
+SOUND = save(attempts.SMALL.build().state_dict())
 LENGTH = struct.unpack("<Q", SOUND[:8])[0]
 HEADER = json.loads(SOUND[8 : 8 + LENGTH])
 DATA = SOUND[8 + LENGTH :]

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -80,9 +81,17 @@ def _scored(
     return [
         {"file": str(path), "error": image}
         if isinstance(image, str)
-        else {"file": str(path), **asdict(next(scores))}
+        else {"file": str(path), **_row(next(scores))}
         for path, image in items
     ]
+
+
+def _row(found: Score) -> dict[str, Any]:
+    if not math.isfinite(found.bits_per_dim):
+        return {
+            "error": "its likelihood is not finite: macow check says whether the model is sound"
+        }
+    return asdict(found)
 
 
 def _write_all(rows: Iterator[list[dict[str, Any]]], options: Namespace, *, known: bool) -> None:

@@ -4,13 +4,13 @@ import os
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
 from macow.config import ModelConfig
 from macow.documents import brief, from_dict, read_json
-from macow.model import FORMAT, FlowModel
+from macow.model import FORMAT, FlowModel, checksums
 
 SHIPPED = Path(__file__).parent
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -67,9 +67,16 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise ValueError(f"{path.parent} is not a model folder: it has no {path.name}")
     try:
-        return load_file(path)
+        weights = load_file(path)
+        with safe_open(path, "pt") as file:
+            written = file.metadata() or {}
     except SafetensorError as error:
         raise ValueError(f"{path} is damaged: {brief(error)}") from None
+    for key, checksum in checksums(weights).items():
+        if written.get(key, checksum) != checksum:  # older files have none
+            name = brief(key.removeprefix("crc32 "))
+            raise ValueError(f"{path} is damaged: {name} is not what was written")
+    return weights
 
 
 def _check_weights(config: ModelConfig, weights: dict[str, Tensor], path: Path) -> None:
