@@ -7,7 +7,6 @@ from functools import cache
 
 import attempts
 import numpy as np
-import pytest
 from generators import spoilt
 from PIL import Image
 from sandbox import Input, assert_all_answered, run
@@ -36,8 +35,8 @@ def png(width, height, rows=b"", depth=1, colour=0, more=b""):
 
 
 def zeros(count):
-    """That many zero bytes, compressed a thousand to one."""
-    packer = zlib.compressobj(9)
+    """That many zero bytes, compressed hundreds to one."""
+    packer = zlib.compressobj(1)
     block = bytes(1 << 20)
     parts = [packer.compress(block[: min(1 << 20, count - i)]) for i in range(0, count, 1 << 20)]
     return b"".join([*parts, packer.flush()])
@@ -74,6 +73,7 @@ EXIF = [b"Exif\x00\x00MM\x00*\x00\x00\x00\x08\x00\x01\x01\x12" + tail for tail i
     b"\x00\x03\x00\x00\x00\x01\x00\x09\x00\x00", b"\x00\x02\x00\x00\x00\x04abc\x00",
     b"\x00\x05\x00\x00\x00\x01\x00\x00\x00\x00", b"\x00\x03\xff\xff\xff\xff\x00\x06\x00\x00", b"",
 )]  # fmt: skip
+WEBP = b"RIFF\x1a\0\0\0WEBPVP8L\x0d\0\0\0"
 REFUSED = {
     "bomb, 1 bit": png(40000, 40000, zeros(40000 * 5001)),
     "bomb, grey": png(10000, 10000, zeros(10000 * 10001), 8, 0),
@@ -95,7 +95,7 @@ REFUSED = {
     "bmp of minus 2 billion rows": SOUND["bmp"][:22] + b"\1\0\0\x80" + SOUND["bmp"][26:],
     "ppm of 10^18 pixels": b"P6 1000000000 1000000000 255\n" + bytes(100),
     "ppm with a long number": b"P6 " + b"9" * 5000 + b" 8 255\n" + bytes(300),
-    "webp of 16383x16383": encoded(Image.new("1", (16383, 16383)), "webp", lossless=True, method=0),
+    "webp of 16383x16383": WEBP + b"\x2f" + (16382 | 16382 << 14).to_bytes(4, "little") + bytes(8),
     "float tiff": encoded(Image.fromarray(PIXELS[:, :, 0].astype(np.float32)), "tiff"),
     "32-bit tiff": encoded(Image.fromarray(PIXELS[:, :, 0].astype(np.int32)), "tiff"),
     "8 bits in 16": encoded(Image.fromarray(PIXELS[:, :, 0].astype(np.uint16)), "png"),
@@ -134,7 +134,3 @@ def test_every_image_is_answered(tmp_path):
     assert {kinds[name] for name in REFUSED} == {"refused"}, [
         name for name in REFUSED if kinds[name] != "refused"
     ]
-
-
-if __name__ == "__main__":
-    pytest.main([__file__])

@@ -239,10 +239,10 @@ def storages():
         return b"\x80\x02}" + text("flow.x") + tensor + b"s."
 
     packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("archive/data.pkl", rebuilt(1 << 28, 1 << 28, 1))
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        archive.writestr("archive/data.pkl", rebuilt(1 << 26, 1 << 26, 1))
         archive.writestr("archive/version", "3\n")
-        archive.writestr("archive/data/0", bytes(1 << 30))
+        archive.writestr("archive/data/0", bytes(1 << 28))
     escaping = io.BytesIO(torch_file(rebuilt(1, 1, 1), _0=bytes(4)))
     with zipfile.ZipFile(escaping, "a") as archive:
         archive.writestr("../../escaped", "x")
@@ -256,7 +256,7 @@ def storages():
         "an offset beyond its storage": torch_file(rebuilt(1, 1, 1, 1 << 40), _0=bytes(4)),
         "negative strides": torch_file(rebuilt(4, 4, -1), _0=bytes(16)),
         "a kind that is none": torch_file(rebuilt(1, 1, 1, kind="WingStorage"), _0=bytes(4)),
-        "compressed a thousand to one": packed.getvalue(),
+        "compressed hundreds to one": packed.getvalue(),
         "members that escape": escaping.getvalue(),
     }
 

@@ -1,6 +1,5 @@
 """The paper's other data sets, in the layouts they are published in."""
 
-import struct
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from macow.data.arrays import mapped, npz_member
 from macow.data.files import image_file
 from macow.data.folder import files_below, image_files
 from macow.data.images import ArrayImages, DecodedImages, Images, Shape, Split
+from macow.data.lmdb_file import LmdbFile
 
 
 def packed(path: Path, split: Split) -> ArrayImages:
@@ -59,7 +59,8 @@ def lsun(path: Path, split: Split, shape: Shape) -> DecodedImages:
     databases = [folder for folder in found if (folder / "data.mdb").is_file()]
     if len(databases) != 1:
         raise ValueError(f"{path}: {len(databases)} folders *_{name} with a data.mdb, not one")
-    return _lmdb_images(databases[0], shape)
+    database = LmdbFile(databases[0] / "data.mdb")
+    return DecodedImages([*database.places], lambda key: image_file(database.value(key)), shape)
 
 
 def hugging_face(name: str, split: Split, shape: Shape) -> DecodedImages:
@@ -118,42 +119,3 @@ class _NpzBatches(Images):
 
 def _tenth(count: int, split: Split) -> slice:
     return slice(count - count // 10, None) if split == "test" else slice(count - count // 10)
-
-
-def _lmdb_images(path: Path, shape: Shape) -> DecodedImages:
-    try:
-        import lmdb
-    except ModuleNotFoundError:
-        raise ValueError("lsun: needs the lmdb library: pip install 'macow[lmdb]'") from None
-    _require_whole(path / "data.mdb")
-    try:
-        database = lmdb.open(str(path), readonly=True, lock=False, readahead=False, meminit=False)
-        with database.begin() as transaction, transaction.cursor() as cursor:
-            keys = [bytes(key) for key in cursor.iternext(values=False)]
-    except lmdb.Error as error:
-        raise ValueError(f"{path} is damaged: {error}") from None
-
-    def read(key: bytes) -> AbstractContextManager[Image.Image]:
-        try:
-            with database.begin() as transaction:
-                return image_file(transaction.get(key) or b"")
-        except lmdb.Error as error:
-            raise ValueError(f"{path} is damaged: {error}") from None
-
-    return DecodedImages(keys, read, shape)
-
-
-def _require_whole(path: Path) -> None:
-    """Its last page must be there: the library maps the file, and a missing page is a crash."""
-    with path.open("rb") as file:
-        start = file.read(16 + 136)
-        if len(start) < 16 + 136 or struct.unpack_from("<I", start, 16)[0] != 0xBEEFC0DE:
-            raise ValueError(f"{path} is damaged: it is no lmdb file")
-        page = struct.unpack_from("<I", start, 16 + 24)[0]
-        file.seek(page)
-        start += file.read(16 + 136)
-    if len(start) < 2 * (16 + 136):
-        raise ValueError(f"{path} is damaged: it is cut off")
-    last = max(struct.unpack_from("<Q", start, offset + 16 + 120)[0] for offset in (0, 16 + 136))
-    if page * (last + 1) > path.stat().st_size:
-        raise ValueError(f"{path} is damaged: it is cut off")
