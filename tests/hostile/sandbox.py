@@ -16,10 +16,17 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
 
-MEMORY = 768 << 20
-"""Bytes of address space an input may ask for beyond what the process had."""
-PEAK = 400 << 20
-"""Bytes of memory it may really touch."""
+
+class Limits(NamedTuple):
+    """What an input may take, in bytes."""
+
+    memory: int = 768 << 20
+    """Address space beyond what the process had."""
+    peak: int = 400 << 20
+    """What is really touched of it."""
+
+
+USUAL = Limits()
 SECONDS = 20
 """Wall clock, on a machine that has other things to do."""
 FORBIDDEN = re.compile(
@@ -56,7 +63,9 @@ Attempt = Callable[[Path, bytes], object]
 """Puts the content into a scratch folder and uses it; a refusal is an exception."""
 
 
-def run(attempt: Attempt, inputs: list[Input], scratch: Path) -> list[Answer]:
+def run(
+    attempt: Attempt, inputs: list[Input], scratch: Path, limits: Limits = USUAL
+) -> list[Answer]:
     """Every input in turn in a forked child; one that takes the child down is named for it."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", "numpy", "PIL.Image", "macow.cli", "safetensors"])
@@ -64,7 +73,8 @@ def run(attempt: Attempt, inputs: list[Input], scratch: Path) -> list[Answer]:
     while len(answers) < len(inputs):
         here, there = context.Pipe()
         waiting = inputs[len(answers) :]
-        child = context.Process(target=_serve, args=(there, attempt, waiting, str(scratch)))
+        arguments = (there, attempt, waiting, str(scratch), limits)
+        child = context.Process(target=_serve, args=arguments)
         child.start()
         there.close()
         try:
@@ -86,15 +96,17 @@ def assert_all_answered(answers: list[Answer]) -> None:
     assert not bad, f"{len(bad)} of {len(answers)} inputs:\n" + "\n".join(lines)
 
 
-def _serve(there: Connection, attempt: Attempt, inputs: list[Input], scratch: str) -> None:
+def _serve(
+    there: Connection, attempt: Attempt, inputs: list[Input], scratch: str, limits: Limits
+) -> None:
     import torch
 
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # as for users: a library's remark is not an answer
-    watch = _Watch(Path(scratch))
+    watch = _Watch(Path(scratch), limits)
     sys.addaudithook(watch.hook)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    limit = _status("VmSize") + MEMORY
+    limit = _status("VmSize") + limits.memory
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     for i, (name, content) in enumerate(inputs):
@@ -126,7 +138,7 @@ def _one(attempt: Attempt, name: str, content: bytes, folder: Path, watch: "_Wat
         kind = "unclear"
     if events:
         kind, text = "executed", ", ".join(events)
-    elif peak > PEAK:
+    elif peak > watch.limits.peak:
         kind, text = "memory", f"{peak >> 20} MiB; {text}"
     return Answer(name, kind, text[:1000], peak)
 
@@ -134,7 +146,8 @@ def _one(attempt: Attempt, name: str, content: bytes, folder: Path, watch: "_Wat
 class _Watch:
     """Notes what an attempt does that a reader of data never does."""
 
-    def __init__(self, scratch: Path) -> None:
+    def __init__(self, scratch: Path, limits: Limits) -> None:
+        self.limits = limits
         self.scratch = str(scratch)
         self.events: list[str] | None = None
 

@@ -9,7 +9,7 @@ import attempts
 import numpy as np
 from generators import spoilt
 from PIL import Image
-from sandbox import Input, assert_all_answered, run
+from sandbox import Input, Limits, assert_all_answered, run
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (12, 10, 3), dtype=np.uint8)
 RGB = Image.fromarray(PIXELS)
@@ -134,3 +134,19 @@ def test_every_image_is_answered(tmp_path):
     assert {kinds[name] for name in REFUSED} == {"refused"}, [
         name for name in REFUSED if kinds[name] != "refused"
     ]
+
+
+LARGEST = {
+    "grey": png(8192, 8192, zeros(8192 * 8193), 8, 0),
+    "colour": png(8192, 8192, zeros(8192 * (3 * 8192 + 1)), 8, 2),
+    "transparent": png(8192, 8192, zeros(8192 * (4 * 8192 + 1)), 8, 6),
+    "16 bits": png(8192, 8192, zeros(8192 * (2 * 8192 + 1)), 16, 0),
+}
+
+
+def test_the_largest_images_take_a_bounded_part_of_memory(tmp_path):
+    """Kilobytes that unpack to the most that is decoded at all."""
+    inputs = [Input(name, content) for name, content in LARGEST.items()]
+    answers = run(attempts.image, inputs, tmp_path, Limits(memory=3 << 29, peak=9 << 27))
+    assert_all_answered(answers)
+    assert {answer.kind for answer in answers} == {"result"}
