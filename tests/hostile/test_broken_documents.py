@@ -46,7 +46,10 @@ ODD_JSON = {
 LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)
 )
+ROW = ", ".join(["1"] * 8000)
+FITTING = f"model: {{flow: {{hidden: &a [{ROW}], steps: [{', '.join(['*a'] * 8000)}]}}}}"
 ODD_YAML = {
+    "laughs that fit": FITTING.encode(),
     "python object": b"!!python/object/apply:os.system ['touch executed']",
     "python module": b"!!python/module:antigravity",
     "python name": b"train: !!python/name:os.system",
@@ -97,9 +100,26 @@ def documents(name, sound, count):
     return odd + spoilt(name, sound, 60)
 
 
+LARGE = {
+    "wide": {"hidden": [9000]},
+    "wider": {"hidden": [65536]},
+    "long": {"steps": [[60000]]},
+    "longer": {"steps": [[10**9]]},
+    "many units": {"units": 60000},
+    "a large kernel": {"kernel": [3000, 3001]},
+    "a larger kernel": {"kernel": [65535, 65535]},
+    "many levels": {"steps": [[1]] * 17, "hidden": [4] * 17, "factors": [2] * 16},
+}
+
+
 @cache
 def model_configs():
-    return documents("config.json", CONFIG, 160)
+    found = documents("config.json", CONFIG, 160)
+    for name, changes in LARGE.items():
+        document = json.loads(CONFIG)
+        document["model"]["flow"].update(changes)
+        found.append(Input(name, json.dumps(document).encode()))
+    return found
 
 
 @cache
@@ -138,7 +158,7 @@ def refused(answers, names):
 def test_model_configurations_are_answered(tmp_path):
     answers = run(attempts.model_config, model_configs(), tmp_path)
     assert_all_answered(answers)
-    refused(answers, [f"config.json: {name}" for name in ODD_JSON])
+    refused(answers, [*LARGE, *(f"config.json: {name}" for name in ODD_JSON)])
 
 
 def test_references_are_answered(tmp_path):

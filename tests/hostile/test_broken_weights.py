@@ -1,6 +1,7 @@
 """safetensors whose headers lie."""
 
 import json
+import math
 import struct
 from functools import cache
 
@@ -17,6 +18,7 @@ LENGTH = struct.unpack("<Q", SOUND[:8])[0]
 HEADER = json.loads(SOUND[8 : 8 + LENGTH])
 DATA = SOUND[8 + LENGTH :]
 FIRST, SECOND, *_ = HEADER
+DEEP = next(name for name, entry in HEADER.items() if len({*entry.get("shape", [])}) > 2)
 DTYPES = ("BOOL", "U8", "I8", "I16", "U16", "F16", "BF16", "I32", "U32", "F64", "I64", "U64", "F4",
           "F6_E2M3", "F8_E4M3", "F8_E5M2", "F8_E8M0", "C64", "O", "", "f32", None, 7)  # fmt: skip
 
@@ -74,6 +76,8 @@ def inputs():
         "three offsets": of(FIRST, data_offsets=[begin, end, end]),
         "no offsets": {**HEADER, FIRST: {"dtype": "F32", "shape": shape}},
         "an unknown field": of(FIRST, wings=2),
+        "another order": of(DEEP, shape=HEADER[DEEP]["shape"][::-1]),
+        "flat": of(DEEP, shape=[math.prod(HEADER[DEEP]["shape"])]),
         "path as a name": renamed(FIRST, "../../escape"),
         "control characters as a name": renamed(FIRST, "\x1b[2J\n\x07"),
         "a long name": renamed(FIRST, "x" * 100_000),
