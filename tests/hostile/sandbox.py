@@ -102,6 +102,7 @@ def _serve(
     import torch
 
     torch.set_num_threads(1)
+    os.chdir(scratch)
     warnings.simplefilter("ignore")  # as for users: a library's remark is not an answer
     watch = _Watch(Path(scratch), limits)
     sys.addaudithook(watch.hook)

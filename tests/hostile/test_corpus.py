@@ -7,7 +7,7 @@ import test_broken_weights as weights
 import test_pickles as pickles
 import test_special_files as special
 
-LEAST = 2000
+LEAST = 3500
 
 
 def test_the_corpus_is_large(tmp_path):

@@ -14,6 +14,9 @@ import torch
 from generators import spoilt
 from sandbox import Input, assert_all_answered, run
 
+from macow.data import pickles
+from macow.data.pickles import ArraysOnly
+
 MARK = "touch executed"
 GADGETS = {
     "os.system": (b"os", b"system", MARK),
@@ -271,6 +274,18 @@ def test_cifar10_batches_run_nothing(tmp_path):
 @pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4])
 def test_sound_batches_are_read(protocol, tmp_path):
     assert attempts.cifar10_batch(tmp_path, sound_batch(protocol)) == 2
+
+
+@pytest.mark.parametrize("asked", [b"_codecs\nencode", b"numpy\ndtype", b"numpy\nndarray",
+                                   b"numpy._core.multiarray\n_reconstruct"])  # fmt: skip
+def test_what_stands_for_arrays_cannot_be_changed(asked):
+    """A pickle can set attributes of what it is given, also of classes."""
+    for state in (b"N}" + text("x") + text("y") + b"s\x86", b"}" + text("x") + text("y") + b"s"):
+        unpickler = ArraysOnly(io.BytesIO(b"\x80\x02c" + asked + b"\n" + state + b"b."))
+        with pytest.raises((TypeError, pickle.UnpicklingError)):
+            unpickler.load()
+    for stand_in in (pickles._Array, pickles._Nothing, pickles._Latin1):
+        assert not hasattr(stand_in, "x")
 
 
 def test_original_checkpoints_run_nothing(tmp_path):

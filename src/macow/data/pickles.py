@@ -40,10 +40,8 @@ class _Array:
         _, shape, kind, fortran, content = self.state
         if not isinstance(kind, _Nothing) or kind.arguments[:1] not in ((b"u1",), ("u1",)):
             raise ValueError("its data is no array of bytes")
-        array = np.frombuffer(
-            content.encode("latin1") if isinstance(content, str) else content, np.uint8
-        )
-        return array.reshape(shape, order="F" if fortran else "C")
+        raw = content.encode("latin1") if isinstance(content, str) else content
+        return np.frombuffer(raw, np.uint8).reshape(shape, order="F" if fortran else "C")
 
 
 class _Nothing:
@@ -67,3 +65,6 @@ class _Latin1(bytes):
         if encoding not in ("latin1", b"latin1"):
             raise pickle.UnpicklingError("it encodes bytes in an unknown way")
         return super().__new__(cls, text.encode("latin1"))
+
+    def __setstate__(self, state: object) -> None:
+        raise pickle.UnpicklingError("it changes bytes")  # or, without this method, this class
