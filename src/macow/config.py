@@ -223,7 +223,7 @@ class ModelConfig:
         try:
             with torch.device("meta"):
                 return self.build().state_dict()
-        except (RuntimeError, TypeError, OverflowError) as error:  # beyond what a tensor can have
+        except (RuntimeError, TypeError, OverflowError, ValueError) as error:
             raise ValueError(f"{where} configures an impossible model: {brief(error)}") from None
 
 
@@ -285,9 +285,8 @@ class TrainConfig:
         for name in ("steps", "warmup", "clip", "eval_images", "min_lr", "eps"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
-        for name, values in (("ema", (self.ema,)), ("betas", self.betas)):
-            if not all(0 <= value < 1 for value in values):
-                raise ValueError(f"{name} must be at least 0 and below 1, got {values}")
+        if not 0 <= self.ema < 1:
+            raise ValueError(f"ema must be at least 0 and below 1, got {self.ema}")
         if not all(0 <= t < math.inf for t in self.sample_temperatures):
             raise ValueError(f"sample_temperatures must be >= 0, got {self.sample_temperatures}")
         if self.batch_size % self.batch_steps:

@@ -104,7 +104,7 @@ def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _parser(document: dict[str, Any], where: str) -> ArgumentParser:
+def _parser(document: dict[str, Any], where: str = "config") -> ArgumentParser:
     set_parsing_settings(docstring_parse_attribute_docstrings=True)
     data, seed = document.pop("data", None), document.pop("seed", 0)
     has_model = "model" in document
