@@ -15,7 +15,7 @@ from tqdm import tqdm
 from macow.bench.faults import Touches, forkserver
 from macow.distribution import joined
 
-FORKS = forkserver("runs", "children")
+FORKS = forkserver("small_runs", "children")
 
 
 def run(function, *args, timeout=120, **kwargs):

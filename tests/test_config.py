@@ -37,7 +37,7 @@ def test_flows_that_do_not_fit_are_refused(changes, message):
         ({"size": (0, 8)}, "size must be divisible"),
         ({"n_bits": 0}, "n_bits must be from 1 to 8, got 0"),
         ({"n_bits": 9}, "n_bits must be from 1 to 8, got 9"),
-        ({"channels": 0}, "channels must be at least 1, got 0"),
+        ({"channels": 0}, "channels must be from 1 to 65,536, got 0"),
     ],
 )
 def test_models_that_do_not_fit_are_refused(changes, message):

@@ -181,7 +181,7 @@ def test_packing_keeps_labels_and_their_names(tmp_path, capsys):
     assert packed.label_names == digits.label_names
     assert np.array_equal(packed.labels, digits.labels)
     (tmp_path / "test_labels.json").write_text('["0", "1"]')
-    with pytest.raises(ValueError, match="test_labels.npy: labels must be 360 whole numbers"):
+    with pytest.raises(ValueError, match="labels must be 360 whole numbers"):
         data.load(f"packed:{tmp_path}", "test")
     (tmp_path / "test_labels.json").write_text("{")
     with pytest.raises(ValueError, match="test_labels.json is not JSON"):

@@ -164,7 +164,7 @@ def spoil_config(change):
         (spoil_config(lambda c: c["model"].update(wings=2)), "unknown keys: wings"),
         (
             spoil_config(lambda c: c["model"]["flow"].update(hidden=[10**12] * 3)),
-            "impossible model",
+            "hidden and kernel must be at most 65,536",
         ),
         (lambda f: (f / "config.json").write_text("[" * 100_000), "is not JSON"),
         (spoil_config(lambda c: c["model"].update(n_bits="8")), "n_bits must be int, got '8'"),

@@ -1,7 +1,7 @@
 """Is a model sound: finite, initialised, invertible, and if not, which layer it comes from."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,6 +18,10 @@ EXTREME_LOG_SCALE = 7.0
 """A channel scaled by more than e^7 = 1,100 (or less than its inverse) is hardly meant."""
 EXTREME_CONDITION = 1e4
 """A 1x1 convolution that loses more than four digits."""
+EXTREME_WEIGHTS = (1e-30, 1e6)
+"""Training leads to no weight that is smaller, but for 0, or larger: such bits have flipped."""
+OVERFLOWING = 1e15
+"""Values beyond it have squares that float32 cannot hold many of."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +42,16 @@ def check(model: FlowModel, images: Tensor) -> list[Finding]:
     if bad:
         return [Finding("error", f"{len(bad)} weights are not finite, {bad[0]} first")]
     findings = [Finding("ok", "initialised, all weights finite"), *_extremes(model)]
-    places = _places(model)
     errors: dict[str, float] = {}
     broken: list[str] = []
     hooks = [
-        module.register_forward_hook(_invert(name, errors, broken))
-        for name, module in places.items()
+        module.register_forward_hook(_look(name, broken))
+        for name, module in model.named_modules()
+        if name  # inner modules are done before outer ones, so the first found is the innermost
+    ]
+    hooks += [
+        module.register_forward_hook(_invert(name, errors))
+        for name, module in _places(model).items()
     ]
     try:
         log_prob = model(images, eps=_middle(model, images), labels=_labels(model, images))
@@ -51,7 +59,8 @@ def check(model: FlowModel, images: Tensor) -> list[Finding]:
         for hook in hooks:
             hook.remove()
     if broken:
-        return [*findings, Finding("error", f"{broken[0]} gives values that are not finite")]
+        text = f"{broken[0]} gives values that are not finite, or soon will not be"
+        return [*findings, Finding("error", text)]
     if not log_prob.isfinite().all():
         return [*findings, Finding("error", "likelihoods are not finite")]
     return [*findings, *_inversion(model, images, errors)]
@@ -75,7 +84,7 @@ def verdict(findings: list[Finding]) -> str:
 
 
 def _extremes(model: FlowModel) -> list[Finding]:
-    findings = []
+    findings = [*_odd_weights(model)]
     for name, module in model.named_modules():
         if isinstance(module, ActNorm):
             worst = module.log_scale.abs().max().item()
@@ -86,7 +95,23 @@ def _extremes(model: FlowModel) -> list[Finding]:
             if condition > EXTREME_CONDITION:
                 text = f"{name} is nearly singular (condition {condition:.1e})"
                 findings.append(Finding("warning", text))
-    return findings or [Finding("ok", "no extreme scale, no nearly singular 1x1 convolution")]
+    return findings or [Finding("ok", "no extreme weight, no nearly singular 1x1 convolution")]
+
+
+def _odd_weights(model: FlowModel) -> Iterator[Finding]:
+    """Weights that no training leads to, layer by layer."""
+    low, high = EXTREME_WEIGHTS
+    zero = [name for name, weight in model.named_parameters() if not weight.any()]
+    if zero:
+        text = f"{len(zero)} weights are all zero, {zero[0]} first: lost, or never trained"
+        yield Finding("warning", text)
+    for name, weight in model.named_parameters():
+        sizes = weight.abs()
+        if sizes.max() > high:
+            yield Finding("error", f"{name} has a weight of {sizes.max():.1e}: it is damaged")
+        elif (tiny := (sizes > 0) & (sizes < low)).any():
+            found = sizes[tiny].max()
+            yield Finding("warning", f"{name} has a weight of {found:.1e}: it may be damaged")
 
 
 def _places(model: FlowModel) -> dict[str, nn.Module]:
@@ -96,14 +121,21 @@ def _places(model: FlowModel) -> dict[str, nn.Module]:
     return steps or {"flow": model.flow}
 
 
-def _invert(name: str, errors: dict[str, float], broken: list[str]) -> Callable[..., None]:
+def _look(name: str, broken: list[str]) -> Callable[..., None]:
+    def hook(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        values = output if isinstance(output, tuple) else (output,)
+        if not all((value.abs() < OVERFLOWING).all() for value in values):  # so it is for NaN
+            broken.append(name)
+
+    return hook
+
+
+def _invert(name: str, errors: dict[str, float]) -> Callable[..., None]:
     def hook(module: nn.Module, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         assert isinstance(module, Bijection)
-        if not all(value.isfinite().all() for value in output):
-            broken.append(name)
-            return
-        back = module.inverse(output[0], *inputs[1:])
-        errors[name] = (back - inputs[0]).abs().max().item()
+        if all(value.isfinite().all() for value in output):
+            back = module.inverse(output[0], *inputs[1:])
+            errors[name] = (back - inputs[0]).abs().max().item()
 
     return hook
 

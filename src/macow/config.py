@@ -1,10 +1,13 @@
 """Configurations that build. Every field is a scalar, a tuple, a `Literal` or a config or None."""
 
 import math
+import os
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass, replace
-from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
 
 from macow.bijections.base import Bijection, Chain
 from macow.bijections.multiscale import Block, MultiScale
@@ -17,6 +20,8 @@ from macow.bijections.steps import (
     realnvp_step,
 )
 from macow.dequantize import Dequantizer, UniformDequantizer, VariationalDequantizer
+from macow.documents import brief
+from macow.documents import from_dict as from_dict
 from macow.model import FlowModel
 from macow.nets.label_map import LabelMap
 from macow.nets.resnet import Encoder
@@ -29,6 +34,10 @@ STEPS: dict[Kind, Callable[[StepSpec], Chain]] = {
     "maf": maf_step,
     "emerging": emerging_step,
 }
+
+
+LARGEST = 1 << 16
+"""Beyond it, a number of channels, pixels or units is a slip or an attack."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +90,10 @@ class FlowConfig:
             raise ValueError(f"kernel must be (kh, kw) with kw odd, got {self.kernel}")
         if self.units < 1:
             raise ValueError(f"units must be at least 1, got {self.units}")
+        if len(self.steps) > 16 or sum(map(sum, self.steps)) * self.units > LARGEST:
+            raise ValueError(f"steps must be at most 16 levels and {LARGEST:,} units in all")
+        if max(*self.hidden, *self.kernel) > LARGEST:
+            raise ValueError(f"hidden and kernel must be at most {LARGEST:,}")
         if self.kind in ("maf", "realnvp") and not self.affine:
             raise ValueError(f"affine must be true for {self.kind}, which has no additive form")
 
@@ -190,8 +203,10 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         """Says what does not fit together."""
-        if self.channels < 1:
-            raise ValueError(f"channels must be at least 1, got {self.channels}")
+        if not 1 <= self.channels <= LARGEST:
+            raise ValueError(f"channels must be from 1 to {LARGEST:,}, got {self.channels}")
+        if max(self.size) > LARGEST:
+            raise ValueError(f"size must be at most {LARGEST:,}, got {self.size}")
         if not 1 <= self.n_bits <= 8:
             raise ValueError(f"n_bits must be from 1 to 8, got {self.n_bits}")
         if len(self.labels) == 1 or len({*self.labels, ""}) <= len(self.labels):
@@ -217,6 +232,20 @@ class ModelConfig:
         flow = self.flow.build(self.channels, self.label_channels, flat_cond=True)
         label_map = LabelMap(self.labels, self.label_channels)
         return FlowModel(flow, dequantizer, shape, self.n_bits, self, label_map)
+
+    def outline(self, num_weights: int, where: str | os.PathLike[str]) -> dict[str, Tensor]:
+        """Its weights without their values, so that so many found ones can be compared with them.
+
+        Nothing of the configured size is made: a file can claim any size.
+        """
+        flows = [self.flow] + ([self.variational.flow] if self.variational else [])
+        if sum(sum(map(sum, flow.steps)) * flow.units for flow in flows) > num_weights:
+            raise ValueError(f"{where} configures more layers than its {num_weights} weights")
+        try:
+            with torch.device("meta"):
+                return self.build().state_dict()
+        except (RuntimeError, TypeError, OverflowError, ValueError) as error:
+            raise ValueError(f"{where} configures an impossible model: {brief(error)}") from None
 
 
 @dataclass(frozen=True)
@@ -280,7 +309,7 @@ class TrainConfig:
         ):  # fmt: skip
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
-        for name in ("steps", "warmup", "clip", "eval_images", "min_lr"):
+        for name in ("steps", "warmup", "clip", "eval_images", "min_lr", "eps"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
         if self.keep < 2:
@@ -303,48 +332,7 @@ class RunConfig:
     train: TrainConfig = TrainConfig()
     temperature: float = 1.0
 
-
-Config = TypeVar("Config")
-
-
-def from_dict(kind: type[Config], values: object, where: str = "config") -> Config:
-    """Reads a config from JSON's types, strictly: a key or a type that does not fit is named."""
-    return _read(kind, values, where)
-
-
-def _read(kind: Any, value: Any, where: str) -> Any:
-    if is_dataclass(kind):
-        if not isinstance(value, dict):
-            raise ValueError(f"{where} must be an object, got {value!r}")
-        hints = get_type_hints(kind)
-        known = {f.name for f in fields(kind)}
-        if unknown := sorted(value.keys() - known):
-            raise ValueError(f"{where} has unknown keys: {', '.join(unknown)}")
-        given = {name: _read(hints[name], item, f"{where}.{name}") for name, item in value.items()}
-        try:
-            return kind(**given)  # type: ignore[operator]
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{where}: {error}") from None
-    origin = get_origin(kind)
-    if origin in (Union, UnionType):
-        inner = next(arg for arg in get_args(kind) if arg is not type(None))
-        return None if value is None else _read(inner, value, where)
-    if origin is Literal:
-        if value not in get_args(kind):
-            raise ValueError(f"{where} must be one of {', '.join(get_args(kind))}, got {value!r}")
-        return value
-    if origin is tuple:
-        inner, *others = get_args(kind)
-        fixed = others != [Ellipsis]
-        if not isinstance(value, list | tuple) or (fixed and len(value) != 1 + len(others)):
-            size = f"{1 + len(others)} values" if fixed else "values"
-            raise ValueError(f"{where} must be a list of {size}, got {value!r}")
-        return tuple(_read(inner, item, f"{where}[{i}]") for i, item in enumerate(value))
-    if kind is float and isinstance(value, int | str) and not isinstance(value, bool):
-        try:
-            return float(value)  # YAML takes 5e-4 for text
-        except ValueError:
-            raise ValueError(f"{where} must be float, got {value!r}") from None
-    if type(value) is not kind:
-        raise ValueError(f"{where} must be {kind.__name__}, got {value!r}")
-    return value
+    def __post_init__(self) -> None:
+        """Says what does not fit together."""
+        if not 0 <= self.temperature < math.inf:
+            raise ValueError(f"temperature must be at least 0, got {self.temperature}")

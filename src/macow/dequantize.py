@@ -15,12 +15,16 @@ def quantize(images: Tensor, n_bits: int) -> Tensor:
     return images >> (8 - n_bits)
 
 
+def from_images(images: Tensor, u: Tensor | float, n_bits: int, dtype: torch.dtype) -> Tensor:
+    """Images and noise as `x = 2 (level + u) / 2^n_bits - 1` in [-1, 1)."""
+    levels = quantize(images, n_bits).to(dtype)
+    edge = 2 * (levels + 1) / 2**n_bits - 1
+    x = 2 * (levels + u) / 2**n_bits - 1
+    return torch.minimum(x, torch.nextafter(edge, -edge.new_ones(())))  # rounding may reach it
+
+
 def to_images(x: Tensor, n_bits: int) -> Tensor:
     """Continuous images in [-1, 1) as uint8, `level << (8 - n_bits)`; what lies beyond is cut."""
-    if not x.isfinite().all():
-        raise FloatingPointError(
-            "decoding gave NaN or infinity: these latents lie beyond what the model can invert"
-        )
     levels = ((x + 1) / 2 * 2**n_bits).floor().clamp(0, 2**n_bits - 1)
     return levels.to(torch.uint8) << (8 - n_bits)
 

@@ -1,27 +1,32 @@
 """The model: a dequantizer, a flow and a standard normal prior, with uint8 images at the edges."""
 
-import hashlib
-import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from safetensors.torch import save as packed
 from torch import Generator, Tensor, nn
 
-from macow import files
 from macow._version import __version__
 from macow.bijections.base import Bijection
 from macow.bijections.given import Given
 from macow.bijections.multiscale import MultiScale
-from macow.dequantize import Dequantizer, UniformDequantizer, log_normal, quantize, to_images
+from macow.dequantize import (
+    Dequantizer,
+    UniformDequantizer,
+    from_images,
+    log_normal,
+    to_images,
+)
+from macow.inputs import require_floats, require_image_batch, require_noise, require_within
 from macow.nets.label_map import LabelMap
 from macow.nets.precision import exact_float32
 from macow.sampler import Sampler, draw_latents
+from macow.weights import require_finite, require_finite_weights, write_model
 
 if TYPE_CHECKING:
     from macow.config import ModelConfig
@@ -59,7 +64,8 @@ class FlowModel(nn.Module):
         self.label_map = label_map
         self.register_buffer("initialized", torch.tensor(data=False))
         self._is_initialized = False  # the buffer's value, known without asking the device
-        self.register_load_state_dict_post_hook(_read_initialized)  # type: ignore[no-untyped-call]
+        self._was_damaged = False
+        self.register_load_state_dict_post_hook(_look_at_weights)  # type: ignore[no-untyped-call]
 
     # Likelihoods
 
@@ -81,7 +87,7 @@ class FlowModel(nn.Module):
         if num_samples < 1:
             raise ValueError(f"num_samples must be at least 1, got {num_samples}")
         if eps is not None:
-            self._check_eps(images, num_samples, eps)
+            require_noise(eps, images, num_samples, self.dtype)
             eps = eps.view(num_samples, *images.shape)
         log_probs = []
         for i in range(num_samples):
@@ -122,11 +128,13 @@ class FlowModel(nn.Module):
         `generator` is a CPU generator. A conditional model gives `log P(image | label)`.
         """
         if eps is not None and isinstance(self.dequantizer, UniformDequantizer):
-            _check_within("eps", eps, 0, 1)
+            require_within("eps", eps, 0, 1)
         elif eps is not None and not eps.isfinite().all():
             raise ValueError("eps must be finite, got NaN or infinity")
         self._check_labels(images, labels)
-        return self(images, num_samples, eps, generator, labels=labels)
+        self._require_undamaged()
+        log_prob = self(images, num_samples, eps, generator, labels=labels)
+        return self.require_finite(log_prob, "the likelihood")
 
     def bits_per_dim(
         self,
@@ -144,10 +152,11 @@ class FlowModel(nn.Module):
     def log_density(self, x: Tensor, labels: Tensor | None = None) -> Tensor:
         """`log p(x) [B]` of continuous `x` in [-1, 1)."""
         self._require_initialized()
-        self._check_float("x", x)
-        _check_within("x", x, -1, 1)
+        require_floats("x", x, self.shape, self.dtype)
+        require_within("x", x, -1, 1)
         self._check_labels(x, labels)
-        return self._log_density(x, labels)
+        self._require_undamaged()
+        return self.require_finite(self._log_density(x, labels), "the likelihood")
 
     def _log_density(self, x: Tensor, labels: Tensor | None) -> Tensor:
         z, log_det = self.flow(x, self.condition(labels))
@@ -155,10 +164,7 @@ class FlowModel(nn.Module):
 
     def continuous(self, images: Tensor, u: Tensor | float) -> Tensor:
         """Images and noise as `x = 2 (level + u) / 2^n_bits - 1` in [-1, 1)."""
-        levels = quantize(images, self.n_bits).to(self.dtype)
-        edge = 2 * (levels + 1) / 2**self.n_bits - 1
-        x = 2 * (levels + u) / 2**self.n_bits - 1
-        return torch.minimum(x, torch.nextafter(edge, -edge.new_ones(())))  # rounding may reach it
+        return from_images(images, u, self.n_bits, self.dtype)
 
     # Pictures and latents
 
@@ -184,7 +190,8 @@ class FlowModel(nn.Module):
         """A snapshot that draws faster: for many images, or again and again."""
         self._require_initialized()
         like = next(self.parameters(), self.initialized.to(self.dtype))
-        return Sampler(self.flow, self.label_map, self.shape, self.n_bits, like)
+        with self._inverting():
+            return Sampler(self.flow, self.label_map, self.shape, self.n_bits, like)
 
     @torch.no_grad()
     @exact_float32()
@@ -192,18 +199,22 @@ class FlowModel(nn.Module):
         """The latents of images, with the noise in the middle of its range (`u = 1/2`)."""
         self.require_images(images)
         self._check_labels(images, labels)
-        return self.flow(self.continuous(images, 0.5), self.condition(labels))[0]
+        self._require_undamaged()
+        z, _ = self.flow(self.continuous(images, 0.5), self.condition(labels))
+        return self.require_finite(z, "encoding")
 
     @torch.no_grad()
     @exact_float32()
     def decode(self, z: Tensor, labels: Tensor | None = None) -> Tensor:
         """The images of latents: `decode(encode(images))` gives the first n_bits of each value."""
         self._require_initialized()
-        self._check_float("z", z)
+        require_floats("z", z, self.shape, self.dtype)
         if not torch.isfinite(z).all():
             raise ValueError("z must be finite, got NaN or infinity")
         self._check_labels(z, labels)
-        return to_images(self.flow.inverse(z, self.condition(labels)), self.n_bits)
+        with self._inverting():
+            x = self.flow.inverse(z, self.condition(labels))
+        return to_images(self.require_finite(x, "decoding"), self.n_bits)
 
     def latent_levels(self) -> Tensor:
         """Which level of the flow owns each latent: integers `[C, H, W]`."""
@@ -247,17 +258,8 @@ class FlowModel(nn.Module):
             raise ValueError(
                 "this model was not built from a config, so its folder could not be read back"
             )
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
         config = {"format": FORMAT, "macow": __version__, "model": asdict(self.config)}
-        description = json.dumps(config, indent=2) + "\n"
-        state = {name: t.cpu().contiguous() for name, t in self.state_dict().items()}
-        weights = packed(state, {"sha256": checksum(state)})
-        described = folder / "config.json"
-        if described.exists() and described.read_bytes() != description.encode():
-            described.unlink()  # the new weights must never stand beside another configuration
-        files.write(folder / "model.safetensors", weights)
-        files.write(described, description)
+        write_model(Path(folder), config, self.state_dict())
 
     # What it is, and what it accepts
 
@@ -291,7 +293,26 @@ class FlowModel(nn.Module):
     def require_images(self, images: Tensor) -> None:
         """Raises unless the model is initialised and these are images for it."""
         self._require_initialized()
-        self._check_images(images)
+        require_image_batch(images, self.shape)
+
+    def require_finite(self, values: Tensor, what: str) -> Tensor:
+        """Gives back likelihoods, latents or images `[B, ...]` if they are all numbers."""
+        return require_finite(values, what, self.named_parameters())
+
+    def _require_undamaged(self) -> None:
+        """Infinite weights can vanish on the way and give images that look like images."""
+        if self._was_damaged:
+            require_finite_weights(self.named_parameters())
+
+    @contextmanager
+    def _inverting(self) -> Iterator[None]:
+        """What cannot be inverted is named."""
+        self._require_undamaged()
+        try:
+            yield
+        except torch.linalg.LinAlgError as error:
+            require_finite_weights(self.named_parameters())
+            raise FloatingPointError(f"the model cannot be inverted: {error}") from None
 
     def _require_initialized(self) -> None:
         if not self.is_initialized:
@@ -300,54 +321,12 @@ class FlowModel(nn.Module):
                 "on a batch of training images, or load weights"
             )
 
-    def _check_images(self, images: Tensor) -> None:
-        if not isinstance(images, Tensor) or images.dtype != torch.uint8:
-            found = images.dtype if isinstance(images, Tensor) else type(images).__name__
-            raise ValueError(f"images must be a uint8 tensor from 0 to 255, got {found}")
-        self._check_shape("images", images)
-
-    def _check_float(self, name: str, x: Tensor) -> None:
-        if x.dtype != self.dtype:
-            raise ValueError(f"{name} must be {self.dtype} like the model, got {x.dtype}")
-        self._check_shape(name, x)
-
-    def _check_shape(self, name: str, x: Tensor) -> None:
-        wanted = "x".join(map(str, self.shape))
-        if x.dim() != 4 or tuple(x.shape[1:]) != self.shape:
-            raise ValueError(
-                f"{name} must be [B, C, H, W] with {wanted} values each, got shape {list(x.shape)}"
-            )
-        if x.shape[0] == 0:
-            raise ValueError(f"{name} must hold at least one image of {wanted}, got an empty batch")
-
     def _check_labels(self, x: Tensor, labels: Tensor | None) -> None:
         if self.label_map is not None and labels is not None:
             self.label_map.check(labels, len(x))
 
-    def _check_eps(self, images: Tensor, num_samples: int, eps: Tensor) -> None:
-        shape = images.shape if num_samples == 1 else (num_samples, *images.shape)
-        if eps.shape != shape or eps.dtype != self.dtype:
-            raise ValueError(
-                f"eps must be {self.dtype} of shape {list(shape)} for {num_samples} sample(s), "
-                f"got {eps.dtype} of shape {list(eps.shape)}"
-            )
 
-
-def checksum(weights: Mapping[str, Tensor]) -> str:
-    """SHA-256 of names and values: stands in a model's file, and tells a damaged one."""
-    found = hashlib.sha256()
-    for name, tensor in sorted(weights.items()):
-        found.update(name.encode())
-        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return found.hexdigest()
-
-
-def _read_initialized(model: nn.Module, _: object) -> None:
+def _look_at_weights(model: nn.Module, _: object) -> None:
     assert isinstance(model, FlowModel)
     model._is_initialized = bool(model.initialized)
-
-
-def _check_within(name: str, x: Tensor, low: float, high: float) -> None:
-    if not ((x >= low) & (x < high)).all():  # so it is for NaN
-        found = "NaN" if x.isnan().any() else f"values from {x.min():.6g} to {x.max():.6g}"
-        raise ValueError(f"{name} must lie in [{low}, {high}), got {found}")
+    model._was_damaged = not all(weight.isfinite().all() for weight in model.parameters())

@@ -1,16 +1,19 @@
 """Checkpoints of the authors' code: their configuration and names, read into ours."""
 
-import json
 import os
+import pickletools
 import re
+import zipfile
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, cast
 
 import torch
 from torch import Tensor
 
-from macow.config import ModelConfig, from_dict
+from macow.config import ModelConfig
+from macow.documents import brief, from_dict, read_json
 from macow.model import FlowModel
 from macow.ops.masked_conv import Order, turn
 
@@ -20,6 +23,12 @@ _FLOW_KEYS = {
 }  # fmt: skip
 _ATTENTION_KEYS = {"slices", "heads", "pos_enc", "dropout"}
 _UNITS = {"conv1": "down", "conv2": "up", "conv3": "right", "conv4": "left"}
+
+_NAMING = {"GLOBAL", "INST", "STACK_GLOBAL", "EXT1", "EXT2", "EXT4"}
+_PLAIN = re.compile(
+    r"collections OrderedDict|torch\._utils _rebuild_(tensor_v2|parameter)|torch \w+Storage"
+)
+"""What a state dict is made of, as a pickle asks for it."""
 
 # Their names become ours, from the outside in.
 _RENAMES: list[tuple[str, str | Callable[[re.Match[str]], str]]] = [
@@ -69,17 +78,17 @@ def load_original(
     Neither file says how many bits or which image size the model was trained for.
     """
     model_config = read_original_config(config, n_bits=n_bits, size=size)
-    with torch.random.fork_rng(devices=[]):
-        model = model_config.build()
-    ours = model.state_dict()
-    theirs = _read_weights(weights)
+    theirs = _read_weights(Path(weights))
+    ours = model_config.outline(len(theirs), f"{config} with {weights}")
     names: dict[str, str] = {}
     for their_name in theirs:
         if their_name.endswith(".conv1x1.weight_inv"):
             continue  # derived, and inexact
         name = _our_name(their_name, model_config)
         if name in names:
-            raise ValueError(f"{weights}: {names[name]} and {their_name} are the same weight")
+            raise ValueError(
+                f"{weights}: {brief(names[name])} and {brief(their_name)} are the same weight"
+            )
         names[name] = their_name
     if unknown := sorted(names[name] for name in names.keys() - ours.keys()):
         raise ValueError(f"{weights}: unknown keys for this configuration: {_some(unknown)}")
@@ -96,6 +105,8 @@ def load_original(
         if not tensor.isfinite().all():
             raise ValueError(f"{weights}: {their_name} has values that are not finite")
         state[name] = _converted(name, tensor, ours[name].shape)
+    with torch.random.fork_rng(devices=[]):
+        model = model_config.build()
     model.load_state_dict(state)
     return model
 
@@ -104,10 +115,7 @@ def read_original_config(
     path: str | os.PathLike[str], n_bits: int = 8, size: tuple[int, int] = (32, 32)
 ) -> ModelConfig:
     """Reads the authors' `config.json` as a model configuration."""
-    try:
-        config = json.loads(Path(path).read_text())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
+    config = read_json(Path(path))
     if not isinstance(config, dict) or not isinstance(config.get("flow"), dict):
         raise ValueError(f"{path} is not the original code's configuration: it has no flow")
     flow, dequant = config["flow"], config.get("dequant")
@@ -130,18 +138,19 @@ def read_original_config(
 def _flow_config(where: str, theirs: Any, *, inverse: bool) -> dict[str, Any]:
     """Their keys in our names; `from_dict` looks at the values."""
     if not isinstance(theirs, dict):
-        raise ValueError(f"{where} must be an object, got {theirs!r}")
+        raise ValueError(f"{where} must be an object, got {brief(theirs)}")
     if theirs.get("coupling_type", "conv") != "conv":
         raise ValueError(
-            f"{where}: coupling_type {theirs['coupling_type']!r} is not supported, only 'conv' is"
+            f"{where}: coupling_type {brief(theirs['coupling_type'])} is not supported, "
+            "only 'conv' is"
         )
     if unknown := sorted(theirs.keys() - _FLOW_KEYS - _ATTENTION_KEYS):
-        raise ValueError(f"{where} has unknown keys: {', '.join(unknown)}")
+        raise ValueError(f"{where} has unknown keys: {brief(unknown)}")
     if theirs.get("inverse", inverse) is not inverse:
         raise ValueError(f"{where}: inverse must be {str(inverse).lower()}")
     kind = theirs.get("type", "macow")
     if kind not in ("macow", "glow"):
-        raise ValueError(f"{where}: type must be 'macow' or 'glow', got {kind!r}")
+        raise ValueError(f"{where}: type must be 'macow' or 'glow', got {brief(kind)}")
     needed = {"levels", "num_steps", "in_channels"}
     if kind == "macow":
         needed |= {"factors", "hidden_channels", "kernel_size"}
@@ -149,7 +158,8 @@ def _flow_config(where: str, theirs: Any, *, inverse: bool) -> dict[str, Any]:
         raise ValueError(f"{where} has no {', '.join(missing)}")
     num_steps, affine = theirs["num_steps"], theirs.get("scale", True)
     if not isinstance(num_steps, list) or theirs["levels"] != len(num_steps):
-        raise ValueError(f"{where}: levels is {theirs['levels']}, but num_steps is {num_steps}")
+        found = f"levels is {brief(theirs['levels'])}, but num_steps is {brief(num_steps)}"
+        raise ValueError(f"{where}: {found}")
     steps = [n if isinstance(n, list) else [n] for n in num_steps]
     if kind == "glow":
         return {
@@ -172,9 +182,13 @@ def _flow_config(where: str, theirs: Any, *, inverse: bool) -> dict[str, Any]:
     }
 
 
-def _read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
+def _read_weights(path: Path) -> dict[str, Tensor]:
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path}: not a regular file")
     with open(path, "rb") as file:  # so that a file that cannot be opened says so itself
         try:
+            _require_plain(file)
+            file.seek(0)
             weights = torch.load(file, map_location="cpu", weights_only=True)
         except Exception:  # a damaged pickle raises anything
             raise ValueError(f"{path} is not a checkpoint of plain tensors, or damaged") from None
@@ -183,7 +197,28 @@ def _read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
         for name, tensor in weights.items()
     ):
         raise ValueError(f"{path} is not a state dict: it must map names to tensors")
+    if sum(t.numel() * t.element_size() for t in weights.values()) > path.stat().st_size:
+        raise ValueError(f"{path} is damaged: its tensors are larger than the file")
     return weights
+
+
+def _require_plain(file: IO[bytes]) -> None:
+    """Looks through a checkpoint without running it: torch itself admits more than tensors."""
+    if zipfile.is_zipfile(file):
+        with zipfile.ZipFile(file) as archive:
+            if any(info.file_size > info.compress_size for info in archive.infolist()):
+                raise ValueError("torch does not compress")
+            (pickle,) = [name for name in archive.namelist() if name.endswith("/data.pkl")]
+            streams = [BytesIO(archive.read(pickle))]
+    else:
+        file.seek(0)
+        streams = [
+            cast(BytesIO, file)
+        ] * 5  # magic number, version, machine, weights, keys of the storages
+    for stream in streams:
+        for opcode, argument, _ in pickletools.genops(stream):
+            if opcode.name in _NAMING and not _PLAIN.fullmatch(str(argument)):
+                raise ValueError(f"it asks for {argument}")
 
 
 def _our_name(name: str, config: ModelConfig) -> str:
@@ -205,4 +240,4 @@ def _converted(name: str, tensor: Tensor, shape: torch.Size) -> Tensor:
 
 def _some(names: list[str], most: int = 8) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    return brief(names[:most]) + more

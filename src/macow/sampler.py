@@ -10,11 +10,13 @@ from torch import Generator, Tensor
 
 from macow.bijections.base import Bijection
 from macow.dequantize import to_images
+from macow.inputs import require_floats
 from macow.nets.label_map import LabelMap
 from macow.nets.precision import exact_float32
 from macow.ops.serving import missing
 from macow.seeds import generator_for
 from macow.snapshot import Undo, snapshot
+from macow.weights import require_finite
 
 
 class Sampler:
@@ -60,12 +62,11 @@ class Sampler:
     @torch.no_grad()
     def decode(self, z: Tensor, labels: Tensor | None = None) -> Tensor:
         """As `model.decode`: the images of latents."""
-        if tuple(z.shape[1:]) != self.shape or len(z) == 0 or z.dtype != self.dtype:
-            wanted = f"{self.dtype} [B, {', '.join(map(str, self.shape))}]"
-            raise ValueError(f"z must be {wanted}, got {z.dtype} of shape {list(z.shape)}")
+        require_floats("z", z, self.shape, self.dtype)
         if not z.isfinite().all():
             raise ValueError("z must be finite, got NaN or infinity")
-        return to_images(self.invert(z, self._condition(labels, len(z))), self.n_bits)
+        x = self.invert(z, self._condition(labels, len(z)))
+        return to_images(require_finite(x, "decoding"), self.n_bits)
 
     @torch.no_grad()
     @exact_float32()

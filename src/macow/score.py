@@ -16,6 +16,7 @@ from torch import Tensor
 from macow import files
 from macow.data.images import Images
 from macow.dequantize import log_normal, quantize
+from macow.documents import from_dict, read_json
 from macow.evaluate import known_labels
 from macow.model import FlowModel
 from macow.nets.precision import exact_float32
@@ -62,12 +63,13 @@ class Reference:
     @classmethod
     def read(cls, path: Path) -> "Reference":
         """From `reference.json`."""
-        try:
-            values = json.loads(path.read_text())
-            tables = [tuple(map(float, values[n])) for n in ("bits_per_dim", "log_prior")]
-            return cls(int(values["images"]), *tables)
-        except (ValueError, TypeError, KeyError) as error:
-            raise ValueError(f"{path} is not a reference: {error!r}") from None
+        reference = from_dict(cls, read_json(path), f"{path} is not a reference: it")
+        tables = (reference.bits_per_dim, reference.log_prior)
+        if len(tables[0]) != len(tables[1]) or not tables[0] or reference.images < 1:
+            raise ValueError(f"{path} is not a reference: its tables do not fit together")
+        if any(list(table) != sorted(table) for table in tables):
+            raise ValueError(f"{path} is not a reference: its quantiles must rise")
+        return reference
 
     @classmethod
     def beside(cls, folder: Path) -> "Reference | None":
@@ -123,7 +125,7 @@ def score(
 def make_reference(
     model: FlowModel, images: Images, *, batch_size: int = 64, seed: int = 0, limit: int = 0
 ) -> Reference:
-    """The reference of a model on a set of images."""
+    """The reference of a model on a set of images, those with a finite likelihood."""
     count = min(len(images), limit or len(images))
     labels = known_labels(model, images)
     scores: list[Score] = []
@@ -132,7 +134,10 @@ def make_reference(
         batch = torch.from_numpy(images.take(indices)).to(model.device)
         given = None if labels is None else labels[indices]
         scores += score(model, batch, seed=seed, labels=given)
-    return Reference.of(scores)
+    known = [s for s in scores if math.isfinite(s.bits_per_dim)]
+    if not known:
+        raise FloatingPointError(f"the likelihoods of all {count} reference images are not finite")
+    return Reference.of(known)
 
 
 def codec_bits(image: np.ndarray, n_bits: int) -> int:

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from macow import data
+from macow.data.lmdb_file import LmdbFile
 
 RNG = np.random.default_rng(0)
 
@@ -245,6 +246,25 @@ def test_lsun(tmp_path):
         assert len(data.load(f"lsun:{path}", "test", (3, 12, 12))) == 2
     expected = data.images.fit(picture(30, 24, seed=1), (3, 12, 12))
     assert np.array_equal(train.take(np.array([1]))[0], expected)
+
+
+@pytest.mark.parametrize("count", [0, 1, 60, 3000])
+def test_lmdb_files_are_read_as_the_library_reads_them(count, tmp_path):
+    rng = np.random.default_rng(count)
+    with lmdb.open(str(tmp_path), map_size=1 << 28) as database:
+        for part in range(3):  # several transactions, values within pages and on pages of their own
+            with database.begin(write=True) as transaction:
+                for i in range(part, count, 3):
+                    value = rng.bytes(int(rng.choice([0, 10, 500, 1900, 3000, 9000])))
+                    transaction.put(f"{rng.integers(1 << 60):x} {i}".encode(), value)
+        with database.begin(write=True) as transaction:
+            keys = [bytes(key) for key in transaction.cursor().iternext(values=False)]
+            for key in keys[::7]:
+                transaction.delete(key)
+        with database.begin() as transaction:
+            expected = [(bytes(k), bytes(v)) for k, v in transaction.cursor()]
+    found = LmdbFile(tmp_path / "data.mdb")
+    assert [(key, found.value(key)) for key in found.places] == expected
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])

@@ -8,7 +8,7 @@ import pytest
 import children
 import macow
 from macow.train import checkpoint, fit
-from runs import SMALL, assert_same_outcome, changed, outcome, rows, train
+from small_runs import SMALL, assert_same_outcome, changed, outcome, rows, train
 
 FILES = (
     "model.safetensors", "average.safetensors", "optimizer.safetensors", "recent.safetensors",
@@ -171,7 +171,7 @@ def test_a_damaged_model_is_noticed(runs, tmp_path):
         content = bytearray(whole)
         content[place] ^= 1
         file.write_bytes(content)
-        with pytest.raises(ValueError, match="model.safetensors is damaged: its checksum"):
+        with pytest.raises(ValueError, match="model.safetensors is damaged: .* is not what was written"):
             macow.load(tmp_path / "run")
     file.write_bytes(whole)
     assert macow.load(tmp_path / "run").is_initialized

@@ -13,7 +13,7 @@ import children
 import macow.cli
 from macow.train import checkpoint, fit
 from macow.train.loop import Trainer
-from runs import SMALL, assert_same_outcome, assert_same_state, changed, outcome, state, train
+from small_runs import SMALL, assert_same_outcome, assert_same_state, changed, outcome, state, train
 
 NOBODY = 65534
 LONGER = changed(steps=12)

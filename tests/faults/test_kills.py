@@ -14,7 +14,7 @@ import children
 import macow
 from macow.train import checkpoint
 from models import tiny_config, tiny_model
-from runs import assert_same_outcome, assert_same_state, changed, outcome, train
+from small_runs import assert_same_outcome, assert_same_state, changed, outcome, train
 
 KILLED = -9
 PARTS = 8

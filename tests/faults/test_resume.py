@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import children
-from runs import assert_same_outcome, changed, outcome, rows, state, train
+from small_runs import assert_same_outcome, changed, outcome, rows, state, train
 
 STEPS = {"steps": 8, "save_every": 2, "log_every": 3, "eval_every": 4}
 KILLED = -9

@@ -14,7 +14,7 @@ import macow.cli
 from macow import data
 from macow.train import checkpoint, fit
 from macow.train.loop import Trainer
-from runs import SMALL, changed, rows, state
+from small_runs import SMALL, changed, rows, state
 
 
 def pictures(folder, count, seed=0):

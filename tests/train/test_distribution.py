@@ -10,7 +10,7 @@ import pytest
 
 import macow
 from macow.cli import main
-from runs import state
+from small_runs import state
 
 SMALL = [
     "--model.flow.steps", "[[1],[1]]", "--model.flow.factors", "[2]",

@@ -16,7 +16,7 @@ import macow
 from macow.config import RunConfig
 from macow.train import fit
 from macow.train.loop import Trainer
-from runs import SMALL, assert_same_state, changed, rows, state
+from small_runs import SMALL, assert_same_state, changed, rows, state
 
 
 def test_a_run_fills_its_folder(tmp_path, capsys):

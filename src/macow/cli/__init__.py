@@ -1,7 +1,9 @@
 """The command: finds the verb, lets it parse and run, turns mistakes into one line."""
 
+import io
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -23,9 +25,15 @@ VERBS = {
     "bench": "run a measurement",
 }
 
+LONGEST = 800
+"""Characters of an error's line: a file may choose the words."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs `macow VERB ...`; returns the exit code: 2 for a user's mistake, 130 for Ctrl-C."""
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # our errors say what is wrong with a file
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a file's name may be no text
     try:
         code = _dispatch(list(sys.argv[1:] if argv is None else argv) or ["--help"])
         sys.stdout.flush()
@@ -43,7 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     except OSError as error:
         return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
-    except (ValueError, ArithmeticError, MemoryError) as error:
+    except MemoryError as error:
+        return _fail(f"out of memory: {error}")
+    except (ValueError, ArithmeticError) as error:
         return _fail(str(error))
     except RuntimeError as error:
         if not any(words in str(error) for words in ("out of memory", "allocate memory")):
@@ -79,5 +89,7 @@ def _help() -> str:
 def _fail(message: str, code: int = 2) -> int:
     rank = os.environ.get("RANK", "0")  # of several processes, others than the first say who
     name = "macow" if rank == "0" else f"macow, process {rank}"
-    print(f"{name}: {' '.join(message.split())}", file=sys.stderr)
+    line = " ".join(message.split())
+    line = "".join(c if c.isprintable() else "?" for c in line)  # files may be named anything
+    print(f"{name}: {line if len(line) <= LONGEST else line[:LONGEST] + '...'}", file=sys.stderr)
     return code

@@ -104,6 +104,8 @@ def _sampling(options: Namespace) -> list[dict[str, str]]:
                 "best_ms": f"{cost.best_ms_per_image:.3f}",
                 "error": f"{cost.error:.2e}",
                 "plain_error": f"{cost.plain_error:.2e}",
+                "largest": f"{cost.largest:.2e}",
+                "plain_largest": f"{cost.plain_largest:.2e}",
             }
         )
     return rows

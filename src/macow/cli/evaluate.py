@@ -1,6 +1,7 @@
 """`macow evaluate`: how many bits a set of images costs."""
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -40,6 +41,10 @@ def run(argv: Sequence[str]) -> None:
         )
         if not is_first():
             return
+        if not math.isfinite(result.bits_per_dim):
+            raise FloatingPointError(
+                f"{options.model}: likelihoods are not finite; macow check says where that begins"
+            )
     if options.json:
         print(json.dumps({**asdict(result), "problems": list(images.problems)}, indent=2))
         return

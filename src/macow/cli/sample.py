@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import yaml
 from jsonargparse import Namespace
 from tqdm import tqdm
 
 from macow.cli.parsing import add_label, load_given, model_parser, parse, positive
 from macow.distribution import in_order, is_first, joined, mine
+from macow.documents import read_yaml
 from macow.pictures import grid, picture
 from macow.pretrained import find
 from macow.sampler import Sampler, draw
@@ -47,8 +48,11 @@ def run(argv: Sequence[str]) -> None:
 def _usual(folder: Path) -> str:
     """The temperature a run was configured with."""
     file = folder / "config.yaml"
-    document = yaml.safe_load(file.read_text()) if file.exists() else {}
-    return str(document.get("temperature", 1.0))
+    document = read_yaml(file) if file.exists() else {}
+    found: Any = document.get("temperature", 1.0) if isinstance(document, dict) else None
+    if type(found) not in (int, float) or not 0 <= found < float("inf"):
+        raise ValueError(f"{file}: temperature must be a number >= 0")
+    return str(found)
 
 
 def _temperatures(text: str) -> list[float]:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -80,16 +81,26 @@ def _scored(
     return [
         {"file": str(path), "error": image}
         if isinstance(image, str)
-        else {"file": str(path), **asdict(next(scores))}
+        else {"file": str(path), **_row(next(scores))}
         for path, image in items
     ]
+
+
+def _row(found: Score) -> dict[str, Any]:
+    if not math.isfinite(found.bits_per_dim):
+        return {
+            "error": "its likelihood is not finite: macow check says whether the model is sound"
+        }
+    return asdict(found)
 
 
 def _write_all(rows: Iterator[list[dict[str, Any]]], options: Namespace, *, known: bool) -> None:
     with ExitStack() as stack:
         out: IO[str] = sys.stdout
         if options.out:
-            out = stack.enter_context(Path(options.out).open("w", newline=""))
+            out = stack.enter_context(
+                Path(options.out).open("w", newline="", errors="backslashreplace")
+            )
         good, bad = _write(chain.from_iterable(rows), out, as_json=_is_json(options.out))
     if not options.quiet:
         note = "" if known else "; no reference: percentiles need --reference SOURCE"

@@ -6,12 +6,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import yaml
 from jsonargparse import ArgumentParser, set_parsing_settings
 
 from macow.cli.parsing import device, parse, parser
-from macow.config import ModelConfig, RunConfig, TrainConfig, from_dict
+from macow.config import ModelConfig, RunConfig, TrainConfig
 from macow.distribution import is_first, joined
+from macow.documents import brief, from_dict, read_yaml
 from macow.model import FlowModel
 from macow.presets import preset
 from macow.pretrained import load
@@ -32,7 +32,7 @@ def run(argv: Sequence[str]) -> None:
     if {"-h", "--help"} & set(rest) and not (chosen or file or start):
         chosen = "cifar10"  # whose values stand for the defaults
     document = _document(chosen, file, start)
-    arguments = _parser(document)
+    arguments = _parser(document, file or "config")
     options = arguments.instantiate(parse(arguments, rest))
     if options.model is None:
         raise ValueError("train: which model? Give --preset, --config or --from")
@@ -87,12 +87,12 @@ def _document(chosen: str | None, file: str | None, start: FlowModel | None) -> 
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        document = yaml.safe_load(path.read_text())
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not YAML: {error}") from None
+    document = read_yaml(path)
     if not isinstance(document, dict):
         raise ValueError(f"{path} must hold model, train or temperature")
+    for key, kind in (("data", str), ("seed", int)):
+        if type(document.get(key, kind())) is not kind:
+            raise ValueError(f"{path}: {key} must be {kind.__name__}")
     return document
 
 
@@ -104,14 +104,18 @@ def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _parser(document: dict[str, Any]) -> ArgumentParser:
+def _parser(document: dict[str, Any], where: str = "config") -> ArgumentParser:
     set_parsing_settings(docstring_parse_attribute_docstrings=True)
     data, seed = document.pop("data", None), document.pop("seed", 0)
     has_model = "model" in document
-    config = from_dict(RunConfig, document) if has_model else None
-    if config is None and (unknown := sorted(document.keys() - {"train", "temperature"})):
-        raise ValueError(f"config has unknown keys: {', '.join(unknown)}")
-    train = config.train if config else from_dict(TrainConfig, document.get("train", {}))
+    config = from_dict(RunConfig, document, where) if has_model else None
+    if config is None and (unknown := sorted(map(str, document.keys() - {"train", "temperature"}))):
+        raise ValueError(f"{where} has unknown keys: {brief(unknown)}")
+    train = (
+        config.train
+        if config
+        else from_dict(TrainConfig, document.get("train", {}), f"{where}.train")
+    )
     arguments = parser("train", "--preset NAME --data SOURCE --run FOLDER [options]", DESCRIPTION)
     arguments.add_argument("--preset", help="a published configuration; macow presets lists them")
     arguments.add_argument("--config", help="a YAML file with model, train, temperature")

@@ -58,7 +58,7 @@ def load(source: str, split: Split, shape: Shape | None = None) -> Images:
     else:
         images = read(where if kind == "hf" else Path(where).expanduser(), split, shape)
     if shape is not None:
-        images = fitted(images, shape)
+        images = fitted(images, shape, source)
     size = len(images) * images.shape[0] * images.shape[1] * images.shape[2]
     if not isinstance(images, ArrayImages) and size <= IN_MEMORY:
         images = in_memory(images, f"reading {source}")

@@ -1,21 +1,25 @@
 """`cifar10:PATH`: the official python and binary layouts, in a folder or as their tar.gz."""
 
-import pickle
+import gzip
 import tarfile
 import zlib
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, cast
 
 import numpy as np
 
 from macow.data.images import ArrayImages, Split
+from macow.data.pickles import ArraysOnly
 
 BATCHES = {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]}
 LABELS = (
     "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
 )  # fmt: skip
 PIXELS = 3 * 32 * 32
+MOST_BYTES = 1 << 28
+"""The official archive unpacks to 186 MB, a batch has 31."""
 
 
 def cifar10(path: Path, split: Split) -> ArrayImages:
@@ -31,13 +35,8 @@ def cifar10(path: Path, split: Split) -> ArrayImages:
 def _read(path: Path, names: list[str]) -> Iterator[tuple[str, tuple[np.ndarray, np.ndarray]]]:
     if path.is_file():
         try:
-            with tarfile.open(path) as archive:
-                for member in archive:
-                    file = archive.extractfile(member) if member.isfile() else None
-                    if file is not None and Path(member.name).stem in names:
-                        with file:
-                            yield Path(member.name).stem, _batch(file, member.name)
-        except (tarfile.TarError, EOFError, UnicodeError, zlib.error) as error:
+            yield from _read_archive(path, names)
+        except (tarfile.TarError, EOFError, UnicodeError, zlib.error, gzip.BadGzipFile) as error:
             raise ValueError(f"{path} is not a tar archive: {error}") from None
         return
     for folder in (path, path / "cifar-10-batches-py", path / "cifar-10-batches-bin"):
@@ -48,38 +47,62 @@ def _read(path: Path, names: list[str]) -> Iterator[tuple[str, tuple[np.ndarray,
                         yield name, _batch(file, str(file_path))
 
 
+def _read_archive(
+    path: Path, names: list[str]
+) -> Iterator[tuple[str, tuple[np.ndarray, np.ndarray]]]:
+    """Reads members where they lie: nothing is written, so no member's path matters."""
+    with path.open("rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+    with gzip.open(path) if packed else path.open("rb") as file:
+        bounded = cast(IO[bytes], _Bounded(cast(IO[bytes], file), path))
+        with tarfile.open(fileobj=bounded, mode="r:") as archive:
+            for member in archive:
+                plain = member.isfile() and not member.issparse()  # one may claim any size
+                content = archive.extractfile(member) if plain else None
+                if content is not None and Path(member.name).stem in names:
+                    with content:
+                        yield Path(member.name).stem, _batch(content, f"{path}: {member.name}")
+
+
+class _Bounded:
+    """A file that ends an archive's reading where no CIFAR-10 goes: it may unpack to anything."""
+
+    def __init__(self, file: IO[bytes], path: Path) -> None:
+        self.file = file
+        self.path = path
+
+    def read(self, size: int) -> bytes:
+        self._require(self.file.tell() + size)
+        return self.file.read(size)
+
+    def seek(self, position: int) -> int:
+        self._require(position)
+        return self.file.seek(position)
+
+    def tell(self) -> int:
+        return self.file.tell()
+
+    def _require(self, position: int) -> None:
+        if position > MOST_BYTES:
+            raise ValueError(f"{self.path} is no CIFAR-10: it unpacks to over {MOST_BYTES:,} bytes")
+
+
 def _batch(file: IO[bytes], name: str) -> tuple[np.ndarray, np.ndarray]:
+    content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"{name} is not a CIFAR-10 batch: it has over {MOST_BYTES:,} bytes")
     if name.endswith(".bin"):
-        rows = np.frombuffer(file.read(), dtype=np.uint8)
+        rows = np.frombuffer(content, dtype=np.uint8)
         if len(rows) == 0 or len(rows) % (1 + PIXELS):
             raise ValueError(f"{name}: {len(rows)} bytes are not rows of {1 + PIXELS}")
         rows = rows.reshape(-1, 1 + PIXELS)
         return rows[:, 1:], rows[:, 0]
     try:
-        batch = _ArraysOnly(file, encoding="bytes").load()
-        images, labels = batch[b"data"], np.array(batch[b"labels"], dtype=np.uint8)
-    except (pickle.UnpicklingError, EOFError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{name} is not a CIFAR-10 batch: {error}") from None
-    if not isinstance(images, np.ndarray) or images.dtype != np.uint8:
-        raise ValueError(f"{name} is not a CIFAR-10 batch: its data is no array of bytes")
-    if images.shape != (len(labels), PIXELS):
+        batch = ArraysOnly(BytesIO(content), encoding="bytes").load()
+        images, labels = batch[b"data"].array(), np.array(batch[b"labels"], dtype=np.uint8)
+    except Exception as error:  # a damaged pickle raises anything
+        said = " ".join(str(error).split())[:200] or type(error).__name__
+        raise ValueError(f"{name} is not a CIFAR-10 batch: {said}") from None
+    if images.shape != (len(labels), PIXELS) or labels.ndim != 1:
         raise ValueError(f"{name} is not a CIFAR-10 batch: its data has shape {images.shape}")
     return images, labels
-
-
-class _ArraysOnly(pickle.Unpickler):
-    """Reads arrays, bytes and containers; anything else in the file is refused, not run."""
-
-    ALLOWED = {
-        ("numpy", "ndarray"),
-        ("numpy", "dtype"),
-        ("numpy.core.multiarray", "_reconstruct"),
-        ("numpy._core.multiarray", "_reconstruct"),
-        ("_codecs", "encode"),
-    }
-
-    def find_class(self, module: str, name: str) -> Any:
-        """Only what arrays are made of."""
-        if (module, name) not in self.ALLOWED:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is not allowed")
-        return super().find_class(module.replace("numpy.core", "numpy._core"), name)

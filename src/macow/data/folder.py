@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 from tqdm import tqdm
 
-from macow.data.images import UNREADABLE, DecodedImages, Shape, Split, fit
+from macow.data.files import image_file, upright_size
+from macow.data.images import DecodedImages, Shape, Split, fit
 
 SPLIT_FOLDERS: dict[Split, tuple[str, ...]] = {
     "train": ("train", "training"),
@@ -62,20 +62,17 @@ def image_files(paths: Iterable[Path], shape: Shape, where: Path) -> DecodedImag
     good, problems = [], []
     for path in tqdm(list(paths), desc=f"looking at {where}", unit=" files", disable=None):
         try:
-            with Image.open(path) as image:
-                width, height = image.size
-                if image.getexif().get(0x0112, 1) >= 5:  # lies on its side
-                    width, height = height, width
+            with image_file(path) as image:
+                width, height = upright_size(image)
             if width < shape[2] or height < shape[1]:
                 raise ValueError(f"{width}x{height} is smaller than {shape[2]}x{shape[1]}")
             good.append(path)
-        except UNREADABLE as error:
-            reason = "not an image" if "cannot identify" in str(error) else error
-            problems.append(f"{path}: {reason}")
+        except ValueError as error:
+            problems.append(f"{path}: {error}")
     if not good:
         found = f"; {problems[0]}" if problems else ""
         raise ValueError(f"{where}: no usable image among {len(problems)} files{found}")
-    return DecodedImages(good, Image.open, shape, problems)
+    return DecodedImages(good, image_file, shape, problems)
 
 
 def _digest(path: Path) -> int:
@@ -88,9 +85,8 @@ def each_image(paths: Iterable[Path], shape: Shape) -> Iterator[tuple[Path, np.n
     for path in paths:
         for file in files_below(path) if path.is_dir() else [path]:
             try:
-                with Image.open(file) as image:
-                    yield file, fit(image, shape)
-            except FileNotFoundError:
-                yield file, "no such file"
-            except UNREADABLE as error:
-                yield file, "not an image" if "cannot identify" in str(error) else str(error)
+                with image_file(file) as image:
+                    found: np.ndarray | str = fit(image, shape)
+            except ValueError as error:
+                found = str(error)
+            yield file, found

@@ -1,16 +1,17 @@
 """The paper's other data sets, in the layouts they are published in."""
 
 import json
-import zipfile
-from io import BytesIO
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from PIL import Image
 
+from macow.data.arrays import mapped, npz_member
+from macow.data.files import image_file
 from macow.data.folder import files_below, image_files
 from macow.data.images import ArrayImages, DecodedImages, Images, Shape, Split
+from macow.data.lmdb_file import LmdbFile
 
 
 def packed(path: Path, split: Split) -> ArrayImages:
@@ -18,14 +19,13 @@ def packed(path: Path, split: Split) -> ArrayImages:
 
     Labels are numbers in `train_labels.npy`, their names a list in `train_labels.json`.
     """
-    images, labels = _mapped(path / f"{split}.npy"), path / f"{split}_labels.npy"
-    if not labels.exists():
-        return ArrayImages(images)
-    names = _names(labels.with_suffix(".json"))
+    file, labels = path / f"{split}.npy", path / f"{split}_labels.npy"
     try:
-        return ArrayImages(images, _mapped(labels), names)
+        if not labels.exists():
+            return ArrayImages(mapped(file))
+        return ArrayImages(mapped(file), mapped(labels), _names(labels.with_suffix(".json")))
     except ValueError as error:
-        raise ValueError(f"{labels}: {error}") from None
+        raise ValueError(f"{path} ({split}): {error}") from None
 
 
 def imagenet64(path: Path, split: Split, shape: Shape) -> Images:
@@ -42,10 +42,14 @@ def imagenet64(path: Path, split: Split, shape: Shape) -> Images:
 def celebahq(path: Path, split: Split, shape: Shape) -> Images:
     """`celebahq:PATH`: one npy of all images, or a folder of them; the last tenth is test."""
     if path.is_file():
-        array = _mapped(path)
+        array = mapped(path)
         if array.ndim == 4 and array.shape[-1] == 3:
             array = array.transpose(0, 3, 1, 2)
-        return ArrayImages(array[_tenth(len(array), split)])
+        try:
+            whole = ArrayImages(array)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+        return ArrayImages(whole.array[_tenth(len(whole), split)])
     if not path.is_dir():
         raise ValueError(f"{path}: no such file or folder")
     images = image_files(files_below(path), shape, path)
@@ -61,7 +65,8 @@ def lsun(path: Path, split: Split, shape: Shape) -> DecodedImages:
     databases = [folder for folder in found if (folder / "data.mdb").is_file()]
     if len(databases) != 1:
         raise ValueError(f"{path}: {len(databases)} folders *_{name} with a data.mdb, not one")
-    return _lmdb_images(databases[0], shape)
+    database = LmdbFile(databases[0] / "data.mdb")
+    return DecodedImages([*database.places], lambda key: image_file(database.value(key)), shape)
 
 
 def hugging_face(name: str, split: Split, shape: Shape) -> DecodedImages:
@@ -81,7 +86,13 @@ def hugging_face(name: str, split: Split, shape: Shape) -> DecodedImages:
     columns = [c for c, kind in chosen.features.items() if isinstance(kind, datasets.Image)]
     if not columns:
         raise ValueError(f"hf:{name}: no column of images among {', '.join(chosen.features)}")
-    images = DecodedImages(range(len(chosen)), lambda i: chosen[i][columns[0]], shape)
+    files = chosen.cast_column(columns[0], datasets.Image(decode=False))
+
+    def read(index: int) -> AbstractContextManager[Image.Image]:
+        file = files[index][columns[0]]
+        return image_file(Path(file["path"]) if file["bytes"] is None else file["bytes"])
+
+    images = DecodedImages(range(len(chosen)), read, shape)
     for column, kind in chosen.features.items():
         if isinstance(kind, datasets.ClassLabel):
             images.labels, images.label_names = np.array(chosen[column]), tuple(kind.names)
@@ -97,7 +108,7 @@ class _NpzBatches(Images):
     def __init__(self, paths: list[Path]) -> None:
         self.batches = []
         for path in paths:
-            rows = _npz_member(path, "data")
+            rows = npz_member(path, "data")
             if rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != 3 * 64 * 64:
                 found = f"{rows.dtype} of shape {list(rows.shape)}"
                 raise ValueError(f"{path}: data must be uint8 rows of 12,288, got {found}")
@@ -117,66 +128,17 @@ class _NpzBatches(Images):
         return out
 
 
-def _npz_member(path: Path, name: str) -> np.ndarray:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            info = archive.getinfo(f"{name}.npy")
-            if info.compress_type != zipfile.ZIP_STORED:
-                with np.load(path) as arrays:
-                    return arrays[name]
-        with path.open("rb") as file:  # stored as it is: the array can be mapped where it lies
-            file.seek(info.header_offset + 26)
-            lengths = np.frombuffer(file.read(4), dtype="<u2")
-            file.seek(info.header_offset + 30 + int(lengths.sum()))
-            version = np.lib.format.read_magic(file)
-            read = (
-                np.lib.format.read_array_header_1_0
-                if version == (1, 0)
-                else np.lib.format.read_array_header_2_0
-            )
-            shape, fortran, dtype = read(file)
-            order: Literal["C", "F"] = "F" if fortran else "C"
-            return np.memmap(path, dtype, "r", offset=file.tell(), shape=shape, order=order)
-    except (KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is not an npz with {name!r}: {error}") from None
-
-
-def _mapped(path: Path) -> np.ndarray:
-    try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        raise ValueError(f"{path}: no such file") from None
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"{path} is not an npy array: {error}") from None
-
-
 def _names(path: Path) -> list[str] | None:
     if not path.exists():
         return None
     try:
-        names = json.loads(path.read_text())
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
+        names = json.loads(path.read_bytes()[: 1 << 20])
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path.name} is not JSON: {error}") from None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"{path} must be a list of names")
+        raise ValueError(f"{path.name} must be a list of names")
     return names
 
 
 def _tenth(count: int, split: Split) -> slice:
     return slice(count - count // 10, None) if split == "test" else slice(count - count // 10)
-
-
-def _lmdb_images(path: Path, shape: Shape) -> DecodedImages:
-    try:
-        import lmdb
-    except ModuleNotFoundError:
-        raise ValueError("lsun: needs the lmdb library: pip install 'macow[lmdb]'") from None
-    database = lmdb.open(str(path), readonly=True, lock=False, readahead=False, meminit=False)
-    with database.begin() as transaction, transaction.cursor() as cursor:
-        keys = [bytes(key) for key in cursor.iternext(values=False)]
-
-    def read(key: bytes) -> Image.Image:
-        with database.begin() as transaction:
-            return Image.open(BytesIO(transaction.get(key) or b""))
-
-    return DecodedImages(keys, read, shape)

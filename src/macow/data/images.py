@@ -4,6 +4,7 @@ import warnings
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Literal
 
 import numpy as np
@@ -12,9 +13,6 @@ from tqdm import tqdm
 
 Shape = tuple[int, int, int]
 Split = Literal["train", "test"]
-
-UNREADABLE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)
-"""What decoding a broken image raises."""
 
 
 class Images(ABC):
@@ -55,7 +53,7 @@ class ArrayImages(Images):
         label_names: Sequence[str] | None = None,
     ) -> None:
         """Labels without names are called by their numbers."""
-        if array.dtype != np.uint8 or array.ndim != 4:
+        if array.dtype != np.uint8 or array.ndim != 4 or 0 in array.shape[1:]:
             found = f"{array.dtype} of shape {list(array.shape)}"
             raise ValueError(f"images must be uint8 [N, C, H, W], got {found}")
         self.array = array
@@ -80,7 +78,7 @@ class DecodedImages(Images):
     def __init__(
         self,
         items: Sequence[Any],
-        read: Callable[[Any], Image.Image],
+        read: Callable[[Any], AbstractContextManager[Image.Image]],
         shape: Shape,
         problems: Sequence[str] = (),
     ) -> None:
@@ -120,20 +118,23 @@ class DecodedImages(Images):
         try:
             with self.read(item) as image:
                 return fit(image, self.shape)
-        except UNREADABLE as error:
+        except ValueError as error:
             raise ValueError(f"{item}: {error}") from None
 
 
 def fit(image: Image.Image, shape: Shape) -> np.ndarray:
     """Any image as uint8 `[C, H, W]`: turned upright, centre-cropped, resized, converted."""
     channels, height, width = shape
-    image = ImageOps.exif_transpose(image)
+    ImageOps.exif_transpose(image, in_place=True)
     if image.width < width or image.height < height:
         raise ValueError(f"{image.width}x{image.height} is smaller than {width}x{height}")
     if image.mode in ("F", "I"):
         raise ValueError(f"mode {image.mode} (32 bits) has no known range")
     if image.mode.startswith("I"):  # 16 bits
-        image = Image.fromarray((np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8))
+        values = np.asarray(image).clip(0, 65535)
+        if 0 < values.max() < 256:  # all of it would come out black
+            raise ValueError("16 bits, but none above the lower 8 is used: store it with 8 bits")
+        image = Image.fromarray((values >> 8).astype(np.uint8))
     if image.has_transparency_data:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
@@ -147,10 +148,12 @@ def fit(image: Image.Image, shape: Shape) -> np.ndarray:
     return array[None] if channels == 1 else array.transpose(2, 0, 1)
 
 
-def fitted(images: Images, shape: Shape) -> Images:
+def fitted(images: Images, shape: Shape, source: str) -> Images:
     """The same images in another shape, fitted as they are taken."""
     if images.shape == shape:
         return images
+    if images.shape[0] not in (1, 3):
+        raise ValueError(f"{source}: images of shape {images.shape} do not fit {shape}")
 
     def read(index: int) -> Image.Image:
         planes = images.one(index).transpose(1, 2, 0)

@@ -1,18 +1,18 @@
 """Models in files: what ships with the package, and what `save_pretrained` wrote."""
 
-import json
 import os
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
 from torch import Tensor
 
-from macow.config import ModelConfig, from_dict
-from macow.model import FORMAT, FlowModel, checksum
+from macow.config import ModelConfig
+from macow.documents import brief, from_dict, read_json
+from macow.model import FORMAT, FlowModel
+from macow.weights import read_weights
 
 SHIPPED = Path(__file__).parent
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
 def shipped_names() -> tuple[str, ...]:
@@ -37,7 +37,7 @@ def load(name: str | os.PathLike[str], device: str | torch.device | None = None)
     """
     folder = find(name)
     config = _read_config(folder / "config.json")
-    weights = _read_weights(folder / "model.safetensors")
+    weights = read_weights(folder / "model.safetensors")
     _check_weights(config, weights, folder / "model.safetensors")
     with torch.random.fork_rng(devices=[]):  # fresh weights are drawn only to be replaced
         model = config.build()
@@ -47,54 +47,33 @@ def load(name: str | os.PathLike[str], device: str | torch.device | None = None)
 
 
 def _read_config(path: Path) -> ModelConfig:
-    try:
-        config = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise ValueError(f"{path.parent} is not a model folder: it has no {path.name}") from None
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
+    if not path.is_file():
+        raise ValueError(f"{path.parent} is not a model folder: it has no {path.name}")
+    config = read_json(path)
     found = config.get("format") if isinstance(config, dict) else None
     if type(found) is not int or found < 1:
         raise ValueError(f"{path} is not a model's configuration: it has no format number")
     if found > FORMAT:
         raise ValueError(
-            f"{path} has format {found}, this version reads up to {FORMAT}: update macow"
+            f"{path} has format {brief(found)}, this version reads up to {FORMAT}: update macow"
         )
     if unknown := sorted(config.keys() - {"format", "macow", "model"}):
-        raise ValueError(f"{path} has unknown keys: {', '.join(unknown)}")
+        raise ValueError(f"{path} has unknown keys: {brief(unknown)}")
     return from_dict(ModelConfig, config.get("model"), f"{path}: model")
-
-
-def _read_weights(path: Path) -> dict[str, Tensor]:
-    if not path.is_file():
-        raise ValueError(f"{path.parent} is not a model folder: it has no {path.name}")
-    try:
-        weights = load_file(path)
-        with safe_open(path, "pt") as file:
-            written = (file.metadata() or {}).get("sha256")
-    except SafetensorError as error:
-        raise ValueError(f"{path} is damaged: {error}") from None
-    if written not in (None, checksum(weights)):  # older files have none
-        raise ValueError(f"{path} is damaged: its checksum is not what was written")
-    return weights
 
 
 def _check_weights(config: ModelConfig, weights: dict[str, Tensor], path: Path) -> None:
     """Compares names, shapes and types before anything of the configured size is made."""
-    try:
-        with torch.device("meta"):
-            wanted = config.build().state_dict()
-    except (RuntimeError, TypeError) as error:  # sizes beyond what a tensor can have
-        raise ValueError(f"{path.parent} configures an impossible model: {error}") from None
+    wanted = config.outline(len(weights), path.parent)
     for name in sorted(wanted.keys() | weights.keys()):
         if name not in weights or name not in wanted:
             lacks = "has no" if name in wanted else "has an unknown"
-            raise ValueError(f"{path} does not fit its config.json: it {lacks} {name}")
+            raise ValueError(f"{path} does not fit its config.json: it {lacks} {brief(name)}")
         found = weights[name]
         if found.shape != wanted[name].shape:
             raise ValueError(
                 f"{path} does not fit its config.json: {name} is {list(found.shape)}, "
                 f"not {list(wanted[name].shape)}"
             )
-        if found.is_floating_point() != wanted[name].is_floating_point():
+        if found.dtype not in (FLOATS if wanted[name].is_floating_point() else [torch.bool]):
             raise ValueError(f"{path} does not fit its config.json: {name} is {found.dtype}")

@@ -247,9 +247,10 @@ def _blocks(columns: int, channels: int, hidden: int, kh: int, kw: int) -> Block
         return Blocks(1, row, 0, units, warps, ahead=True)
     if 8 * units * (taps + rest + outputs) <= ON_CHIP:
         return Blocks(1, taps, rest, units, warps)
-    images = max(1, 16 // power_of_two(columns))
-    units = min(units, 64, 16384 // outputs)
-    return Blocks(images, 32, 0, units, 4, resident=False)
+    units = min(units, 16384 // outputs)
+    if columns <= 8:  # too few pixels to fill a tensor core's tile
+        return Blocks(1, 32, 0, min(units, 64), 4, resident=False, precision="ieee")
+    return Blocks(1, 32, 0, min(units, 128), 8, resident=False)
 
 
 def inverse(
