@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import kernels
 import macow
 from cases import CASES
 from macow import data
@@ -10,6 +11,7 @@ from macow.bench.images import natural_images
 from macow.bench.inverse import stir
 from macow.evaluate import evaluate
 from macow.nets.precision import exact_float32
+from macow.ops import glow, masked_conv
 from models import images, tiny_model
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
@@ -69,3 +71,57 @@ def test_gradients_agree_with_the_cpu():
     model(batch.cuda(), eps=eps.cuda()).mean().backward()
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(parameter.grad.cpu(), expected[name], atol=1e-8, rtol=1e-8)
+
+
+@pytest.mark.parametrize("shape", kernels.PRESET_SCANS.values(), ids=kernels.PRESET_SCANS)
+@exact_float32()
+def test_scans_earn_their_tolerance(shape, monkeypatch):
+    scan = kernels.Scan.of(*shape, affine=True, extras=False)
+    here = scan.to("cuda")
+    single = here.to(torch.float32)
+    for order in ("down", "left"):
+        exact, plain = here.reference(order), single.reference(order)
+        with monkeypatch.context() as patch:
+            kernels.poisoned(patch)
+            found = masked_conv.inverse(single.y, single.weights, order)
+        kernels.assert_earns_its_tolerance(found, plain, exact)
+
+
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("shape", kernels.SMALL_SCANS.values(), ids=kernels.SMALL_SCANS)
+@exact_float32()
+def test_ragged_and_conditional_scans_earn_their_tolerance(shape, affine):
+    here = kernels.Scan.of(*shape, affine=affine, extras=True).to("cuda")
+    single = here.to(torch.float32)
+    for order in masked_conv.ORDERS:
+        found = masked_conv.inverse(single.y, single.weights, order, single.context, single.norm)
+        kernels.assert_earns_its_tolerance(found, single.reference(order), here.reference(order))
+
+
+@pytest.mark.parametrize(
+    ("channels", "transformed", "hidden", "side", "affine"),
+    [(12, 6, 512, 16, True), (48, 24, 512, 4, True), (3, 1, 24, 32, True), (96, 48, 256, 8, False)],
+)
+@exact_float32()
+def test_glow_steps_earn_their_tolerance(channels, transformed, hidden, side, affine, monkeypatch):
+    here = kernels.Glow.of(channels, transformed, hidden, (side, side), affine=affine).to("cuda")
+    single = here.to(torch.float32)
+    plain, exact = single.reference(), here.reference()
+    kernels.poisoned(monkeypatch)
+    found = glow.inverse(single.y, single.weights)
+    kernels.assert_earns_its_tolerance(found, plain, exact)
+
+
+def test_a_sampler_draws_what_the_cpu_draws():
+    model = macow.load("digits")
+    here = model.sample(9, 0.8, torch.Generator().manual_seed(0))
+    sampler = model.cuda().sampler()
+    assert sampler.backend == "kernels"
+    for _ in range(2):  # captured, then replayed
+        there = sampler.sample(9, 0.8, torch.Generator().manual_seed(0)).cpu()
+        assert (there.int() - here.int()).abs().max() <= 16  # a level
+    z = model.encode(images(5, model).cuda())
+    assert torch.equal(sampler.decode(z), model.decode(z))  # another size of batch
+    expected = sampler.invert(z)
+    with torch.autocast("cuda", torch.bfloat16):
+        assert torch.equal(sampler.invert(z), expected)

@@ -171,7 +171,9 @@ def test_a_damaged_model_is_noticed(runs, tmp_path):
         content = bytearray(whole)
         content[place] ^= 1
         file.write_bytes(content)
-        with pytest.raises(ValueError, match="model.safetensors is damaged: .* is not what was written"):
+        with pytest.raises(
+            ValueError, match="model.safetensors is damaged: .* is not what was written"
+        ):
             macow.load(tmp_path / "run")
     file.write_bytes(whole)
     assert macow.load(tmp_path / "run").is_initialized
