@@ -39,11 +39,32 @@ def test_the_code_runs(quick, tmp_path, monkeypatch):
 
 
 def test_the_figure_of_the_inverse_is_measured():
-    rows = list(csv.DictReader((ROOT / "benchmarks/results/inverse.csv").read_text().splitlines()))
-    ratios = sorted(float(row["wall_to_forward"]) for row in rows if row["pass"] == "inverse")
+    found = [row for row in rows("inverse.csv") if row["pass"] == "inverse"]
+    ratios = sorted(float(row["wall_to_forward"]) for row in found)
     assert f"takes {median(ratios):.2f} times its forward pass" in README
     assert f"median of four runs, {ratios[0]:.2f} to {ratios[-1]:.2f}" in README
     assert len(ratios) == 4
+
+
+def rows(name):
+    return list(csv.DictReader((ROOT / "benchmarks" / "results" / name).read_text().splitlines()))
+
+
+def test_the_figures_of_sampling_are_measured():
+    costs = {row["model"]: float(row["ms_per_image"]) for row in rows("sampling_gpu.csv")}
+    assert f"{costs['cifar10']:.3f} ms for a CIFAR-10 image" in README
+    ratio = costs["cifar10"] / costs["glow-cifar10"]
+    assert f"{ratio:.2f} times our\n  Glow" in README
+    log = (ROOT / "docs" / "experiments.md").read_text()
+    for row in rows("sampling_gpu.csv"):
+        assert f"| `{row['model']}` |" in log
+        assert f" {float(row['ms_per_image']):.3g} |" in log
+        assert float(row["error"]) < 2 * float(row["plain_error"])
+    ratios = [
+        float(r["wall_to_forward"]) for r in rows("sampler_cpu.csv") if r["pass"] == "sampler"
+    ]
+    assert f"by `model.sampler()` {median(ratios):.2f} times (median of three" in README
+    assert len(ratios) == 3
 
 
 def test_every_verb_and_folder_is_named():

@@ -22,7 +22,7 @@ def _its_own_torch():
 
 
 @pytest.mark.usefixtures("_its_own_torch")
-@pytest.mark.parametrize("name", ["index", "tutorial", "reading", "troubles"])
+@pytest.mark.parametrize("name", ["index", "tutorial", "reading", "labels", "troubles"])
 def test_a_page_prints_what_it_says(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {}

@@ -27,11 +27,13 @@ class Timing:
 
 @dataclass(frozen=True)
 class InverseCost:
-    """The three passes, and how exact the round trip was."""
+    """The passes, and how exact the round trip was."""
 
     forward: Timing
     plain: Timing
     inverse: Timing
+    sampler: Timing
+    """The inverse by `model.sampler()`, a snapshot."""
     round_trip_error: float
     """`max |x - inverse(forward(x))|`, where a grey level of 8 bits is 2/256."""
     default_error: float
@@ -54,7 +56,7 @@ def measure(
     device: str = "cpu",
     seed: int = 0,
 ) -> InverseCost:
-    """Times forward, plain forward and inverse of a preset in turns; checks that they agree."""
+    """Times forward, plain forward, inverse and sampler in turns; checks that they agree."""
     generator = Generator().manual_seed(seed)
     torch.manual_seed(seed)
     model = preset(preset_name).model.build()
@@ -77,10 +79,12 @@ def _compare(model: FlowModel, x: Tensor, repeats: int) -> tuple[dict[str, Timin
     torch.testing.assert_close(plain_z, z, rtol=1e-3, atol=1e-3)
     torch.testing.assert_close(plain_log_det, log_det, rtol=1e-4, atol=1e-2)
 
+    sampler = model.sampler()
     passes: dict[str, Callable[[], object]] = {
         "forward": lambda: model.flow(x),
         "plain": lambda: plain(x),
         "inverse": lambda: model.flow.inverse(z),
+        "sampler": lambda: sampler.invert(z),
     }
     timings: dict[str, list[tuple[float, float]]] = {name: [] for name in passes}
     for _ in range(repeats):

@@ -60,7 +60,7 @@ def _inverse(options: Namespace) -> list[dict[str, str]]:
             "round_trip_error": f"{cost.round_trip_error:.2e}" if timing.name == "inverse" else "",
             "by_default": f"{cost.default_error:.2e}" if timing.name == "inverse" else "",
         }
-        for timing in (cost.forward, cost.plain, cost.inverse)
+        for timing in (cost.forward, cost.plain, cost.inverse, cost.sampler)
     ]
 
 
