@@ -2,14 +2,17 @@
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 import torch
 
 import macow
 from macow.initialize import initializing
+from macow.model import FORMAT
 from models import images, tiny_config, tiny_model
 
+FORMATS = Path(__file__).parent / "fixtures" / "formats"
 BOTH = pytest.mark.parametrize("variational", [False, True])
 
 
@@ -294,3 +297,16 @@ def test_initialising_twice_is_refused():
     model = tiny_model()
     with pytest.raises(ValueError, match="initialised already"), initializing(model):
         pass
+
+
+@pytest.mark.parametrize("folder", sorted(FORMATS.iterdir()), ids=lambda path: path.name)
+def test_every_older_format_loads(folder):
+    """A folder as each format was first written; its likelihoods are those of then."""
+    model = macow.load(folder)
+    expected = json.loads((folder / "expected.json").read_text())["bits_per_dim"]
+    found = model.bits_per_dim(images(16, model)[:4], eps=torch.full((4, *model.shape), 0.5))
+    assert found.tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def test_there_is_a_folder_of_every_format():
+    assert sorted(int(path.name) for path in FORMATS.iterdir()) == [*range(1, FORMAT + 1)]

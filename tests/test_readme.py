@@ -58,7 +58,7 @@ def test_the_figures_of_sampling_are_measured():
     log = (ROOT / "docs" / "experiments.md").read_text()
     for row in rows("sampling_gpu.csv"):
         assert f"| `{row['model']}` |" in log
-        assert f" {float(row['ms_per_image']):.3g} |" in log
+        assert f" {row['ms_per_image']} |" in log
         assert float(row["error"]) < 2 * float(row["plain_error"])
     ratios = [
         float(r["wall_to_forward"]) for r in rows("sampler_cpu.csv") if r["pass"] == "sampler"
