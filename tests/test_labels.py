@@ -17,6 +17,7 @@ from macow.data.images import ArrayImages, DecodedImages
 from macow.evaluate import evaluate
 from macow.export import export_program
 from macow.initialize import initializing
+from macow.score import score
 from macow.train import fit
 from macow.train.batches import Batches
 from models import images, tiny_config
@@ -284,7 +285,7 @@ def test_the_verbs_take_a_label(run, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["score", "{run}", "{run}/samples"], "the model is conditional: which label?"),
+        (["score", "{run}", "{run}/samples"], "is conditional: give --label, one of 0, 1"),
         (["sample", "{run}", "--label", "x"], "label must be one of 0, 1, 2"),
         (["sample", "digits", "--label", "3"], "the model knows no labels, so not '3' either"),
         (["evaluate", "{run}", "--data", "packed:{run}"], "no such file"),
@@ -309,3 +310,31 @@ def test_any_labelled_source_has_figures_by_label(capsys):
     assert cli.main(argv) == 0
     by_label = json.loads(capsys.readouterr().out)["by_label"]
     assert sum(figure["images"] for figure in by_label.values()) == 40
+
+
+def test_a_damaged_model_stays_damaged_given_a_label(run, tmp_path):
+    model = macow.load(run)
+    state = model.state_dict()
+    state["flow.level1.block0.step0.unit0.down.mix.bias"][0] = torch.inf
+    model.load_state_dict(state)
+    test = data.load("digits", "test")
+    some = torch.from_numpy(test.array[:2])
+    for use in (
+        lambda: model.given("3").log_prob(some),
+        lambda: model.given("3").sampler(),
+        lambda: evaluate(model, test),
+        lambda: score(model, some, labels=torch.tensor([0, 1])),
+    ):
+        with pytest.raises(
+            FloatingPointError, match=r"1 weights are not finite, flow\.(inner\.)?level1"
+        ):
+            use()
+
+
+def test_packing_again_leaves_no_labels_of_other_images(tmp_path):
+    assert cli.main(["data", "pack", "digits", str(tmp_path / "packed")]) == 0
+    for split in ("train", "test"):
+        save_pictures(tmp_path / "flat" / split, 3, 7)
+    pack = ["data", "pack", f"folder:{tmp_path / 'flat'}", str(tmp_path / "packed")]
+    assert cli.main([*pack, "--size", "8,8"]) == 0
+    assert data.load(f"packed:{tmp_path / 'packed'}", "train").labels is None

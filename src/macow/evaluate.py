@@ -62,6 +62,7 @@ def evaluate(
     progress: bool = False,
 ) -> Evaluation:
     """Scores images, `num_samples` draws of noise each; noise is of (seed, image, draw)."""
+    model.require_undamaged()
     count = min(len(images), limit or len(images))
     labels = known_labels(model, images)
     bounds, log_qs = [], []

@@ -23,7 +23,7 @@ from macow.dequantize import (
     to_images,
 )
 from macow.inputs import require_floats, require_image_batch, require_noise, require_within
-from macow.nets.label_map import LabelMap
+from macow.nets.label_map import LabelMap, condition
 from macow.nets.precision import exact_float32
 from macow.sampler import Sampler, draw_latents
 from macow.weights import require_finite, require_finite_weights, write_model
@@ -131,8 +131,8 @@ class FlowModel(nn.Module):
             require_within("eps", eps, 0, 1)
         elif eps is not None and not eps.isfinite().all():
             raise ValueError("eps must be finite, got NaN or infinity")
-        self._check_labels(images, labels)
-        self._require_undamaged()
+        self.check_labels(images, labels)
+        self.require_undamaged()
         log_prob = self(images, num_samples, eps, generator, labels=labels)
         return self.require_finite(log_prob, "the likelihood")
 
@@ -154,8 +154,8 @@ class FlowModel(nn.Module):
         self._require_initialized()
         require_floats("x", x, self.shape, self.dtype)
         require_within("x", x, -1, 1)
-        self._check_labels(x, labels)
-        self._require_undamaged()
+        self.check_labels(x, labels)
+        self.require_undamaged()
         return self.require_finite(self._log_density(x, labels), "the likelihood")
 
     def _log_density(self, x: Tensor, labels: Tensor | None) -> Tensor:
@@ -198,8 +198,8 @@ class FlowModel(nn.Module):
     def encode(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
         """The latents of images, with the noise in the middle of its range (`u = 1/2`)."""
         self.require_images(images)
-        self._check_labels(images, labels)
-        self._require_undamaged()
+        self.check_labels(images, labels)
+        self.require_undamaged()
         z, _ = self.flow(self.continuous(images, 0.5), self.condition(labels))
         return self.require_finite(z, "encoding")
 
@@ -211,7 +211,7 @@ class FlowModel(nn.Module):
         require_floats("z", z, self.shape, self.dtype)
         if not torch.isfinite(z).all():
             raise ValueError("z must be finite, got NaN or infinity")
-        self._check_labels(z, labels)
+        self.check_labels(z, labels)
         with self._inverting():
             x = self.flow.inverse(z, self.condition(labels))
         return to_images(self.require_finite(x, "decoding"), self.n_bits)
@@ -237,14 +237,12 @@ class FlowModel(nn.Module):
         flow = Given(self.flow, self.label_map, self.label_map.number(label))
         model = FlowModel(flow, self.dequantizer, self.shape, self.n_bits).to(self.device)
         model.is_initialized = self.is_initialized
+        model._was_damaged = self._was_damaged
         return model
 
     def condition(self, labels: Tensor | None) -> Tensor | None:
         """What the flow is given of labels `[B]`; None if it is unconditional."""
-        if (self.label_map is None) != (labels is None):
-            what = "knows no labels" if labels is not None else "is conditional: which label?"
-            raise ValueError(f"the model {what}")
-        return None if self.label_map is None else self.label_map(labels, self.shape[1:])
+        return condition(self.label_map, labels, self.shape[1:])
 
     def labels_in_turn(self, numbers: Iterable[int]) -> Tensor | None:
         """The labels of images number so and so when all take turns; None if unconditional."""
@@ -299,7 +297,7 @@ class FlowModel(nn.Module):
         """Gives back likelihoods, latents or images `[B, ...]` if they are all numbers."""
         return require_finite(values, what, self.named_parameters())
 
-    def _require_undamaged(self) -> None:
+    def require_undamaged(self) -> None:
         """Infinite weights can vanish on the way and give images that look like images."""
         if self._was_damaged:
             require_finite_weights(self.named_parameters())
@@ -307,7 +305,7 @@ class FlowModel(nn.Module):
     @contextmanager
     def _inverting(self) -> Iterator[None]:
         """What cannot be inverted is named."""
-        self._require_undamaged()
+        self.require_undamaged()
         try:
             yield
         except torch.linalg.LinAlgError as error:
@@ -321,7 +319,8 @@ class FlowModel(nn.Module):
                 "on a batch of training images, or load weights"
             )
 
-    def _check_labels(self, x: Tensor, labels: Tensor | None) -> None:
+    def check_labels(self, x: Tensor, labels: Tensor | None) -> None:
+        """Raises unless these can be the labels of a batch."""
         if self.label_map is not None and labels is not None:
             self.label_map.check(labels, len(x))
 

@@ -9,9 +9,11 @@ import torch
 from torch import Generator, Tensor
 
 from macow.bijections.base import Bijection
+from macow.bijections.emerging import AutoregressiveConv
+from macow.bijections.maf import MaskedAutoregressive
 from macow.dequantize import to_images
 from macow.inputs import require_floats
-from macow.nets.label_map import LabelMap
+from macow.nets.label_map import LabelMap, condition
 from macow.nets.precision import exact_float32
 from macow.ops.serving import missing
 from macow.seeds import generator_for
@@ -23,7 +25,7 @@ class Sampler:
     """A model as it was when `model.sampler()` was called, ready to draw.
 
     Weight norms are folded and 1x1 convolutions inverted; on a GPU the pass is fused kernels,
-    captured in a CUDA graph for each size of batch it has seen. Always float32 or wider, whatever
+    captured in a CUDA graph for the largest batch it has seen. Always float32 or wider, whatever
     autocast says. Later changes of the model do not reach it.
     """
 
@@ -41,7 +43,10 @@ class Sampler:
         self.dtype, self.device = like.dtype, like.device
         self._undo = snapshot(flow)
         self._label_map = deepcopy(label_map)
-        self._graphs: dict[int, _Graph] = {}
+        self._graph: _Graph | None = None
+        # A map inverted pixel by pixel is too long a pass to be captured.
+        slow = any(isinstance(m, MaskedAutoregressive | AutoregressiveConv) for m in flow.modules())
+        self._captures = self.device.type == "cuda" and not slow
         lacking = missing(self.device) if self.dtype == torch.float32 else f"{self.dtype}"
         self.backend = "kernels" if lacking is None else f"plain torch ({lacking})"
         """What it computes with, and why not with kernels."""
@@ -72,25 +77,33 @@ class Sampler:
     @exact_float32()
     def invert(self, z: Tensor, cond: Tensor | None = None) -> Tensor:
         """`flow.inverse(z, cond)`, the continuous image."""
+        if z.device != self.device:
+            raise ValueError(f"z must be on {self.device} like the model, got {z.device}")
         with torch.autocast(self.device.type, enabled=False):
-            if self.device.type != "cuda":
+            if not self._captures:
                 return self._undo(z, cond)
-            if len(z) not in self._graphs:
-                self._graphs = {len(z): _capture(self._undo, z, cond)}  # one: they hold memory
-            return self._graphs[len(z)].replay(z, cond)
+            with torch.cuda.device(self.device):
+                return self._replayed(z, cond)
 
     def labels_in_turn(self, numbers: Iterable[int]) -> Tensor | None:
         """The labels of images number so and so when all take turns; None if unconditional."""
         return None if self._label_map is None else self._label_map.in_turn(numbers)
 
+    def _replayed(self, z: Tensor, cond: Tensor | None) -> Tensor:
+        """By the captured pass; a smaller batch, such as the last one, is filled up."""
+        graph = self._graph
+        if graph is None or len(graph.z) < len(z) or (graph.cond is None) != (cond is None):
+            self._graph = None  # first: it holds memory
+            self._graph = graph = _capture(self._undo, z, cond)
+        elif len(z) < len(graph.z) // 2:
+            return self._undo(z, cond)
+        return graph.replay(z, cond)
+
     def _condition(self, labels: Tensor | None, count: int) -> Tensor | None:
-        if (self._label_map is None) != (labels is None):
-            what = "knows no labels" if labels is not None else "is conditional: which label?"
-            raise ValueError(f"the model {what}")
-        if self._label_map is None or labels is None:
-            return None
-        self._label_map.check(labels, count)
-        return self._label_map(labels.to(self.device), self.shape[1:]).contiguous()
+        if self._label_map is not None and labels is not None:
+            self._label_map.check(labels, count)
+            labels = labels.to(self.device)
+        return condition(self._label_map, labels, self.shape[1:])
 
 
 class _Graph(NamedTuple):
@@ -103,11 +116,12 @@ class _Graph(NamedTuple):
 
     def replay(self, z: Tensor, cond: Tensor | None) -> Tensor:
         """The pass for other latents."""
-        self.z.copy_(z)
+        count = len(z)
+        self.z[:count] = z
         if self.cond is not None and cond is not None:
-            self.cond.copy_(cond)
+            self.cond[:count] = cond
         self.graph.replay()
-        return self.x.clone()
+        return self.x[:count].clone()
 
 
 def _capture(undo: Undo, z: Tensor, cond: Tensor | None) -> _Graph:
@@ -118,7 +132,7 @@ def _capture(undo: Undo, z: Tensor, cond: Tensor | None) -> _Graph:
         undo(z, cond)  # compiles and loads what the pass needs, which cannot be captured
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # others may go on reading
         x = undo(z, cond)
     return _Graph(graph, z, cond, x)
 

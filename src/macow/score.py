@@ -99,6 +99,8 @@ def score(
 ) -> list[Score]:
     """Scores uint8 images `[B, C, H, W]`; the noise of an image belongs to (seed, its pixels)."""
     model.require_images(images)
+    model.require_undamaged()
+    model.check_labels(images, labels)
     noise = [
         model.draw_noise(image[None], generator_for(seed, "score", _checksum(image)))
         for image in images

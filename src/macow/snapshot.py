@@ -16,6 +16,7 @@ from macow.bijections.given import Given
 from macow.bijections.masked_conv import MaskedConv
 from macow.bijections.multiscale import Factor, MultiScale, Registered, Squeezed, squeeze, unsqueeze
 from macow.nets.conv_net import ConvNet
+from macow.nets.precision import set_network_precision
 from macow.ops import glow, masked_conv
 from macow.ops.glow import GlowWeights
 from macow.ops.masked_conv import MaskedConvWeights
@@ -33,7 +34,9 @@ def snapshot(flow: Bijection) -> Undo:
 @singledispatch
 def _undo(part: Bijection) -> Undo:
     """Any other map undoes itself, in a copy that nothing changes any more."""
-    return deepcopy(part).requires_grad_(requires_grad=False).inverse
+    copy = deepcopy(part).requires_grad_(requires_grad=False)
+    set_network_precision(copy, None)  # pictures are float32, whatever training is
+    return copy.inverse
 
 
 @_undo.register

@@ -92,7 +92,7 @@ def test_bench_inverse(tmp_path, capsys):
     assert main([*argv, "--out", str(out)]) == 0
     assert "wall_to_forward" in capsys.readouterr().out
     rows = list(csv.DictReader(out.read_text().splitlines()))
-    assert [row["pass"] for row in rows] == ["forward", "plain", "inverse"]
+    assert [row["pass"] for row in rows] == ["forward", "plain", "inverse", "sampler"]
     assert all(float(row["cpu_s"]) > 0 for row in rows)
     assert float(rows[2]["round_trip_error"]) < 1 / 256
     assert rows[0]["command"].startswith("macow bench inverse --preset cifar10-small")

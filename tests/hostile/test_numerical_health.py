@@ -187,7 +187,7 @@ def test_a_damaged_model_fails_in_one_line(digits, tmp_path, capsys, monkeypatch
         assert "not finite" in printed.err
         assert "nan" not in printed.out.lower()
     assert main(["score", "model", "a.png", "--quiet"]) == 0
-    assert "its likelihood is not finite" in capsys.readouterr().out
+    assert "1 weights are not finite" in capsys.readouterr().out
     assert main(["check", "model"]) == 1
     assert KINDS["coupling"] in capsys.readouterr().out
 

@@ -26,6 +26,7 @@ class SamplingCost:
     """Of one preset; times are medians."""
 
     preset: str
+    backend: str
     snapshot_s: float
     """Making the sampler, once."""
     first_s: float
@@ -74,6 +75,7 @@ def measure(
     best = min(found, key=lambda size: found[size] / size)
     return SamplingCost(
         preset=name,
+        backend=sampler.backend,
         snapshot_s=snapshot_s,
         first_s=first_s,
         ms_per_image=1e3 * found[batch_size] / batch_size,
@@ -95,8 +97,8 @@ def _model(name: str, device: str, seed: int) -> FlowModel:
     images = natural_images(CHECKED, model.shape, generator).to(device)
     model.to(device)
     with initializing(model):
-        model(images)
-    return model
+        model(images, labels=model.labels_in_turn(range(CHECKED)))
+    return model.given(model.labels[0]) if model.labels else model
 
 
 def _latents(model: FlowModel, count: int, generator: Generator) -> Tensor:

@@ -121,7 +121,8 @@ def _train(run: Path, steps: int, at: int, full: bool) -> None:  # noqa: FBT001
         Touches(run / "checkpoints", at, "full", lasting=20).install()
     elif at:
         Touches(run, at).install()
-    fit(replace(CONFIG, train=replace(CONFIG.train, steps=steps)), "digits", run, quiet=True)
+    config = replace(CONFIG, train=replace(CONFIG.train, steps=steps))
+    fit(config, "digits", run, device="cpu", quiet=True)
 
 
 def _whole(run: Path) -> list[Path]:

@@ -106,6 +106,7 @@ def _sampling(options: Namespace) -> list[dict[str, str]]:
                 "plain_error": f"{cost.plain_error:.2e}",
                 "largest": f"{cost.largest:.2e}",
                 "plain_largest": f"{cost.plain_largest:.2e}",
+                "backend": cost.backend,
             }
         )
     return rows

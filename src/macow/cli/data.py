@@ -5,12 +5,13 @@ import os
 import shutil
 import tempfile
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import get_args
 
 import numpy as np
 
-from macow import data
+from macow import data, files
 from macow.cli.parsing import parse, parser, size
 from macow.data.images import readable
 
@@ -64,9 +65,13 @@ def _pack(images: data.Images, folder: Path, split: str) -> None:
             np.lib.format.write_array_header_1_0(file, header)
             rows.seek(0)
             shutil.copyfileobj(rows, file, 1 << 24)
+    labels = folder / f"{split}_labels.npy"
+    for old in (labels, labels.with_suffix(".json")):
+        old.unlink(missing_ok=True)  # never those of other images
     os.replace(temporary, target)
     if images.labels is not None:
-        np.save(folder / f"{split}_labels.npy", images.labels[good])
-        names = json.dumps(images.label_names) + "\n"
-        (folder / f"{split}_labels.json").write_text(names)
+        files.write(labels.with_suffix(".json"), json.dumps(images.label_names) + "\n")
+        numbers = BytesIO()
+        np.save(numbers, images.labels[good])
+        files.write(labels, numbers.getvalue())
     print(f"written to {target}: {len(good):,} images")

@@ -88,10 +88,16 @@ def add_label(arguments: ArgumentParser) -> None:
     arguments.add_argument("--label", type=str, default=None, help="for a conditional model: which")
 
 
-def load_given(options: Namespace, where: str | None) -> FlowModel:
-    """The model of a line, given its `--label`."""
+def load_given(options: Namespace, where: str | None, *, any_label: bool = False) -> FlowModel:
+    """The model of a line, given its `--label`, which a conditional one needs."""
     model = load(options.model, where)
-    return model if options.label is None else model.given(options.label)
+    if options.label is not None:
+        return model.given(options.label)
+    if model.labels and not any_label:
+        raise ValueError(
+            f"{options.model} is conditional: give --label, one of {', '.join(model.labels)}"
+        )
+    return model
 
 
 def size(text: str) -> tuple[int, int]:

@@ -36,7 +36,7 @@ def run(argv: Sequence[str]) -> None:
     options = parse(arguments, argv)
     sweep = _temperatures(options.temperature or _usual(find(options.model)))
     with joined(options.device) as device:
-        model = load_given(options, device)
+        model = load_given(options, device, any_label=True)
         sampler = model.sampler()
         out = Path(options.out)
         out.mkdir(parents=True, exist_ok=True)

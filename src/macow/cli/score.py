@@ -75,9 +75,12 @@ def _scored(
 ) -> list[dict[str, Any]]:
     images = [image for _, image in items if not isinstance(image, str)]
     scores: Iterator[Score] = iter(())
-    if images:
-        batch = torch.from_numpy(np.stack(images)).to(model.device)
-        scores = iter(score(model, batch, seed=seed, reference=reference))
+    try:
+        if images:
+            batch = torch.from_numpy(np.stack(images)).to(model.device)
+            scores = iter(score(model, batch, seed=seed, reference=reference))
+    except FloatingPointError as error:
+        return [{"file": str(path), "error": str(error)} for path, _ in items]
     return [
         {"file": str(path), "error": image}
         if isinstance(image, str)

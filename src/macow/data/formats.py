@@ -94,9 +94,9 @@ def hugging_face(name: str, split: Split, shape: Shape) -> DecodedImages:
 
     images = DecodedImages(range(len(chosen)), read, shape)
     for column, kind in chosen.features.items():
-        if isinstance(kind, datasets.ClassLabel):
+        if isinstance(kind, datasets.ClassLabel) and min(chosen[column], default=0) >= 0:
             images.labels, images.label_names = np.array(chosen[column]), tuple(kind.names)
-            break
+            break  # -1 means that the labels are not given away
     return images
 
 
@@ -132,7 +132,8 @@ def _names(path: Path) -> list[str] | None:
     if not path.exists():
         return None
     try:
-        names = json.loads(path.read_bytes()[: 1 << 20])
+        with path.open("rb") as file:
+            names = json.loads(file.read(1 << 20))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path.name} is not JSON: {error}") from None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):

@@ -210,8 +210,11 @@ def label_numbers(images: Images, names: Sequence[str]) -> np.ndarray:
 
 
 def _check_labels(labels: np.ndarray, count: int, names: Sequence[str] | None) -> None:
-    most = len(names) if names else np.inf
+    most = len(names) if names else 65_536
     whole = labels.ndim == 1 and np.issubdtype(labels.dtype, np.integer)
     if not whole or len(labels) != count or np.any((labels < 0) | (labels >= most)):
         found = f"{labels.dtype} of shape {list(labels.shape)}"
-        raise ValueError(f"labels must be {count} whole numbers, one for each image, got {found}")
+        if whole and labels.size:
+            found += f" from {labels.min()} to {labels.max()}"
+        wanted = f"{count} whole numbers from 0 to {most - 1}, one for each image"
+        raise ValueError(f"labels must be {wanted}, got {found}")

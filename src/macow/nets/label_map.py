@@ -37,3 +37,13 @@ class LabelMap(nn.Module):
         if not 0 <= int(labels.min()) <= int(labels.max()) < len(self.names):
             found = f"{int(labels.min())} to {int(labels.max())}"
             raise ValueError(f"labels must be from 0 to {len(self.names) - 1}, got {found}")
+
+
+def condition(
+    label_map: LabelMap | None, labels: Tensor | None, size: tuple[int, int]
+) -> Tensor | None:
+    """What a flow is given of labels `[B]`; None if it knows none, and then takes none."""
+    if (label_map is None) != (labels is None):
+        what = "knows no labels" if labels is not None else "is conditional: which label?"
+        raise ValueError(f"the model {what}")
+    return None if label_map is None else label_map(labels, size)

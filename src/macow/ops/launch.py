@@ -24,8 +24,9 @@ def high_part(v):
 def product(a, b_high, b_low, PRECISION: tl.constexpr):
     """`a @ b` in float32.
 
-    With three products of parts only `a_low b_low` is lost, 2^-22 of the whole. Each product has
-    its own accumulator: they are short, and tensor cores do not round as they add.
+    With three products of parts only `a_low b_low` is lost, 2^-22 of the whole. Tensor cores do not
+    round as they add, so sums in them must be short: a block's sum is added to others outside, as
+    Triton does of itself for its `tf32x3`.
     """
     if PRECISION == "ieee":
         return tl.dot(a, b_high + b_low, input_precision="ieee")

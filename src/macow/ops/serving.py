@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
 
+NEEDED = 160 << 10
+"""What an A100 has, in bytes on chip; the kernels were tried on an H200, which has 227 KiB."""
 _plain: ContextVar[bool] = ContextVar("plain", default=False)
 
 
@@ -34,6 +37,15 @@ def kernels_serve(x: Tensor, *others: Tensor | None) -> bool:
 
 
 @cache
+def on_chip(device: torch.device) -> int:
+    """Bytes that one program may hold on a multiprocessor."""
+    if device.type != "cuda":
+        return 227 << 10  # Triton's interpreter has room
+    properties: Any = torch.cuda.get_device_properties(device)  # torch's stubs lack the field
+    return int(properties.shared_memory_per_block_optin)
+
+
+@cache
 def missing(device: torch.device) -> str | None:
     """What keeps kernels from running on a device, said once; None if nothing does."""
     if device.type != "cuda":
@@ -41,8 +53,8 @@ def missing(device: torch.device) -> str | None:
     found = None
     if importlib.util.find_spec("triton") is None:
         found = "triton is not installed"
-    elif torch.cuda.get_device_capability(device) < (8, 0):
-        found = "the GPU is older than Ampere"
+    elif on_chip(device) < NEEDED:
+        found = "the GPU has less memory on chip than the kernels need"
     if found is not None:
         warnings.warn(f"{found}: inverses are computed by plain torch, more slowly", stacklevel=4)
     return found

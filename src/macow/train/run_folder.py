@@ -19,6 +19,7 @@ from macow import distribution, files
 from macow._version import __version__, commit
 from macow.config import RunConfig, from_dict
 from macow.data.images import Images
+from macow.documents import read_yaml
 from macow.model import FlowModel
 from macow.train.checkpoint import steps
 from macow.train.figures import Figures
@@ -121,8 +122,8 @@ class RunFolder:
         if not file.exists() or not steps(self.checkpoints):
             return  # nothing was learnt there
         try:
-            found = _read_record(yaml.safe_load(file.read_bytes()), str(file))
-        except (yaml.YAMLError, ValueError) as error:
+            found = _read_record(read_yaml(file), str(file))
+        except ValueError as error:
             reason = " ".join(str(error).split())
             warnings.warn(f"{file} is damaged: {reason}; its checkpoints decide", stacklevel=3)
         else:

@@ -1,6 +1,7 @@
 """The inverse of a Glow step, coupling, 1x1 convolution and ActNorm at once: `ops.glow.inverse`."""
 
 from torch import Tensor
+from torch.cuda import device_of
 
 from macow.ops.glow import reference
 from macow.ops.glow.reference import GlowWeights
@@ -12,7 +13,8 @@ def inverse(y: Tensor, weights: GlowWeights, cond: Tensor | None = None) -> Tens
     if kernels_serve(y, weights.first, cond):
         from macow.ops.glow import kernel
 
-        return kernel.inverse(y, weights, cond)
+        with device_of(y):  # type: ignore[no-untyped-call] # kernels are launched there
+            return kernel.inverse(y, weights, cond)
     return reference.inverse(y, weights, cond)
 
 

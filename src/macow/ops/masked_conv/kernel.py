@@ -9,6 +9,7 @@ from torch import Tensor
 
 from macow.ops.launch import Precision, elu, high_part, power_of_two, product
 from macow.ops.masked_conv.reference import MaskedConvWeights, Order
+from macow.ops.serving import on_chip
 
 SCANS = {"down": (2, 3, False), "up": (2, 3, True), "right": (3, 2, False), "left": (3, 2, True)}
 """Which dimension of `[B, C, H, W]` holds the rows of the scan, which the columns, and whether the
@@ -228,12 +229,12 @@ class Blocks(NamedTuple):
     precision: Precision = "tf32x3"
 
 
-ON_CHIP = 220_000
-"""Bytes of weights, in two parts, that leave room for the rest in a multiprocessor's memory."""
+BESIDES = 12_000
+"""Bytes on chip for what is not weights."""
 
 
-def _blocks(columns: int, channels: int, hidden: int, kh: int, kw: int) -> Blocks:
-    """The cuts that were fastest on an H200 (`docs/experiments.md`)."""
+def _blocks(columns: int, channels: int, hidden: int, kh: int, kw: int, room: int) -> Blocks:
+    """The cuts that were fastest on an H200 (`docs/experiments.md`), if weights have the room."""
     units, outputs = power_of_two(hidden, 16), 2 * power_of_two(channels, 16)
     warps = 8 if channels > 12 or columns > 16 and channels > 3 else 4
     size = kh * kw * channels
@@ -243,9 +244,9 @@ def _blocks(columns: int, channels: int, hidden: int, kh: int, kw: int) -> Block
         rest = power_of_two(size - taps, 16)
     row = power_of_two(kw * channels, 16)
     shorter = 2 * row <= taps + rest or columns > 16
-    if kh == 2 and shorter and 8 * units * (2 * row + outputs) <= ON_CHIP:
+    if kh == 2 and shorter and 8 * units * (2 * row + outputs) <= room:
         return Blocks(1, row, 0, units, warps, ahead=True)
-    if 8 * units * (taps + rest + outputs) <= ON_CHIP:
+    if 8 * units * (taps + rest + outputs) <= room:
         return Blocks(1, taps, rest, units, warps)
     units = min(units, 16384 // outputs)
     if columns <= 8:  # too few pixels to fill a tensor core's tile
@@ -275,7 +276,7 @@ def inverse(
         start = t.select(row_dim, rows - 1) if far else t
         return start, -t.stride(row_dim) if far else t.stride(row_dim), t.stride(column_dim)
 
-    blocks = blocks or _blocks(columns, channels, hidden, kh, kw)
+    blocks = blocks or _blocks(columns, channels, hidden, kh, kw, on_chip(y.device) - BESIDES)
     y_start, y_row, y_column = turned(y)
     x_start, x_row, x_column = turned(x)
     c_start, c_row, c_column = turned(y if context is None else context)
