@@ -46,8 +46,9 @@ class Interruption:
                 self.leave()
             return
         self.asked, self.since = number, time.monotonic()
-        if not distribution.is_launched():
-            self._restore()  # so that the next one ends it even within a long operation
+        if not distribution.is_launched():  # so that the next one ends it within a long operation,
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a shell that runs
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)  # it in the background ignores Ctrl-C
         self.console.say("finishing this step and saving; once more ends at once")
 
     def agreed(self, device: torch.device) -> bool:
