@@ -69,6 +69,7 @@ def measure(
     found = {}
     for size in (batch_size, 1, *others):
         some = z[torch.arange(size, device=device) % len(z)]
+        sampler = model.sampler()  # its own for each size, captured for it
         sampler.invert(some)
         times = [_time(partial(sampler.invert, some), device) for _ in range(repeats)]
         found[size] = median(times)
