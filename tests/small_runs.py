@@ -8,26 +8,22 @@ from dataclasses import replace
 import torch
 
 from macow import distribution
-from macow.config import FlowConfig, ModelConfig, RunConfig, TrainConfig, VariationalConfig
+from macow.bench.soak import CONFIG
+from macow.config import FlowConfig, RunConfig, VariationalConfig
 from macow.train import checkpoint, fit
 from macow.train.loop import Trainer
 
-FLOW = FlowConfig(steps=((1,), (1,)), factors=(2,), hidden=(8, 8), units=1, bottom=False)
 SMALL = RunConfig(
-    ModelConfig(FLOW, channels=1, size=(8, 8), n_bits=4),
-    TrainConfig(
+    CONFIG.model,
+    replace(
+        CONFIG.train,
         steps=6,
-        batch_size=16,
-        warmup=2,
         lr=1e-2,
         ema=0.9,
         clip=1.0,
-        init_images=64,
         log_every=2,
         eval_every=3,
-        eval_images=32,
         save_every=2,
-        augment=True,
         sample_temperatures=(0.5, 1.0),
     ),
 )

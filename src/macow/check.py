@@ -13,6 +13,7 @@ from macow.bijections.base import Bijection
 from macow.bijections.conv1x1 import Conv1x1
 from macow.model import FlowModel
 from macow.nets.precision import exact_float32
+from macow.weights import require_finite_weights
 
 EXTREME_LOG_SCALE = 7.0
 """A channel scaled by more than e^7 = 1,100 (or less than its inverse) is hardly meant."""
@@ -38,9 +39,10 @@ def check(model: FlowModel, images: Tensor) -> list[Finding]:
     """Looks at a model, with some images to run through it; the first error ends it."""
     if not model.is_initialized:
         return [Finding("error", "not initialised: it has never seen a batch of images")]
-    bad = [name for name, p in model.named_parameters() if not p.isfinite().all()]
-    if bad:
-        return [Finding("error", f"{len(bad)} weights are not finite, {bad[0]} first")]
+    try:
+        require_finite_weights(model.named_parameters())
+    except FloatingPointError as error:
+        return [Finding("error", str(error))]
     findings = [Finding("ok", "initialised, all weights finite"), *_extremes(model)]
     errors: dict[str, float] = {}
     broken: list[str] = []
@@ -64,6 +66,16 @@ def check(model: FlowModel, images: Tensor) -> list[Finding]:
     if not log_prob.isfinite().all():
         return [*findings, Finding("error", "likelihoods are not finite")]
     return [*findings, *_inversion(model, images, errors)]
+
+
+@torch.no_grad()
+@exact_float32()
+def reconstruction_error(model: FlowModel, images: Tensor) -> float:
+    """`max |x - inverse(flow(x))|` in grey levels of the model: 0.5 would cost a byte."""
+    x = model.continuous(images, 0.5)
+    cond = model.condition(model.labels_in_turn(range(len(images))))
+    error = (model.flow.inverse(model.flow(x, cond)[0], cond) - x).abs().max()
+    return error.item() * 2 ** (model.n_bits - 1)
 
 
 def own_samples(model: FlowModel, count: int, seed: int = 0) -> Tensor:
@@ -141,9 +153,7 @@ def _invert(name: str, errors: dict[str, float]) -> Callable[..., None]:
 
 
 def _inversion(model: FlowModel, images: Tensor, errors: dict[str, float]) -> list[Finding]:
-    x, cond = model.continuous(images, 0.5), model.condition(_labels(model, images))
-    whole = (model.flow.inverse(model.flow(x, cond)[0], cond) - x).abs().max().item()
-    levels = whole * 2 ** (model.n_bits - 1)
+    levels = reconstruction_error(model, images)
     worst = max(errors, key=lambda name: errors[name])
     text = f"round trip: {levels:.2g} grey levels; worst step {worst}, {errors[worst]:.1e}"
     if not levels < 0.5:  # so it is for NaN

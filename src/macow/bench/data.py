@@ -1,8 +1,6 @@
 """What reading and augmenting images costs beside the training step they are read for."""
 
 import tempfile
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -10,6 +8,7 @@ from statistics import median
 import torch
 
 from macow import data
+from macow.bench.timing import seconds
 from macow.presets import preset
 from macow.train.loop import Trainer
 from macow.train.run_folder import RunFolder
@@ -46,20 +45,8 @@ def measure(
         )
         batches, updates = [], []
         for step in range(repeats + 1):
-            batches.append(_time(lambda step=step: trainer.batches.at(step), device))  # type: ignore[misc]
-            updates.append(_time(trainer.update, device))
+            batches.append(seconds(lambda step=step: trainer.batches.at(step), device))  # type: ignore[misc]
+            updates.append(seconds(trainer.update, device))
         trainer.batches.close()
         run.close()
     return DataCost(median(batches[1:]), median(updates[1:]))  # the first of each warms up
-
-
-def _time(run: Callable[[], object], device: str) -> float:
-    def wait() -> None:
-        if device.startswith("cuda"):
-            torch.cuda.synchronize()
-
-    wait()
-    start = time.perf_counter()
-    run()
-    wait()
-    return time.perf_counter() - start

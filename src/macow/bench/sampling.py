@@ -1,7 +1,6 @@
 """What drawing an image costs, and what it loses."""
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
@@ -11,6 +10,7 @@ from torch import Generator, Tensor
 
 from macow.bench.images import natural_images
 from macow.bench.inverse import stir
+from macow.bench.timing import seconds
 from macow.initialize import initializing
 from macow.model import FlowModel
 from macow.nets.precision import exact_float32
@@ -61,17 +61,16 @@ def measure(
     model = _model(name, device, seed)
     generator = Generator().manual_seed(seed)
     z = torch.cat([_latents(model, CHECKED, generator) for _ in range(-(-batch_size // CHECKED))])
-    start = _now(device)
+    snapshot_s = seconds(model.sampler, device)
     sampler = model.sampler()
-    snapshot_s = _now(device) - start
-    first_s = _time(lambda: sampler.invert(z[:batch_size]), device)
+    first_s = seconds(lambda: sampler.invert(z[:batch_size]), device)
     lost, plain_lost = _lost(model, sampler.invert(z[:batch_size])[:CHECKED], z[:CHECKED])
     found = {}
     for size in (batch_size, 1, *others):
         some = z[torch.arange(size, device=device) % len(z)]
         sampler = model.sampler()  # its own for each size, captured for it
         sampler.invert(some)
-        times = [_time(partial(sampler.invert, some), device) for _ in range(repeats)]
+        times = [seconds(partial(sampler.invert, some), device) for _ in range(repeats)]
         found[size] = median(times)
     best = min(found, key=lambda size: found[size] / size)
     return SamplingCost(
@@ -110,15 +109,3 @@ def _lost(model: FlowModel, x: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
     with plain_torch():
         plain = model.flow.inverse(z)
     return model.flow(x)[0] - z, model.flow(plain)[0] - z
-
-
-def _time(run: Callable[[], object], device: str) -> float:
-    start = _now(device)
-    run()
-    return _now(device) - start
-
-
-def _now(device: str) -> float:
-    if torch.device(device).type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()

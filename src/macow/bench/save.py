@@ -1,8 +1,6 @@
 """What a checkpoint takes out of training, and how long it is in the writing beside it."""
 
 import tempfile
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -10,6 +8,7 @@ from statistics import median
 import torch
 
 from macow.bench.images import natural_images
+from macow.bench.timing import seconds
 from macow.data.images import ArrayImages
 from macow.presets import preset
 from macow.train.loop import Trainer
@@ -52,22 +51,10 @@ def measure(
         trainer.update()  # Adam's moments are there from here on
         for _ in range(repeats + 1):
             trainer.step += 1  # as if there had been more
-            blocked.append(_time(trainer.save, device))
-            written.append(blocked[-1] + _time(trainer.saver.wait, device))
+            blocked.append(seconds(trainer.save, device))
+            written.append(blocked[-1] + seconds(trainer.saver.wait, device))
         newest = run.checkpoints / f"step_{trainer.saver.step}"
         size = sum(file.stat().st_size for file in newest.iterdir())
         trainer.batches.close()
         run.close()
     return SaveCost(size, median(blocked[1:]), median(written[1:]))  # the first warms up
-
-
-def _time(run: Callable[[], object], device: str) -> float:
-    def wait() -> None:
-        if device.startswith("cuda"):
-            torch.cuda.synchronize()
-
-    wait()
-    start = time.perf_counter()
-    run()
-    wait()
-    return time.perf_counter() - start

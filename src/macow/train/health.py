@@ -1,22 +1,11 @@
-"""Where trouble comes from, and how well the model still inverts."""
+"""Where trouble comes from."""
 
 import torch
 from torch import Tensor
 
 from macow.model import FlowModel
-from macow.nets.precision import exact_float32
 
 NOWHERE = "the loss alone"
-
-
-@torch.no_grad()
-@exact_float32()
-def reconstruction_error(model: FlowModel, images: Tensor) -> float:
-    """`max |x - inverse(flow(x))|` in grey levels of the model: 0.5 would cost a byte."""
-    x = model.continuous(images, 0.5)
-    cond = model.condition(model.labels_in_turn(range(len(images))))
-    error = (model.flow.inverse(model.flow(x, cond)[0], cond) - x).abs().max()
-    return error.item() * 2 ** (model.n_bits - 1)
 
 
 def culprit(model: FlowModel, images: Tensor, eps: Tensor, labels: Tensor | None = None) -> str:

@@ -15,6 +15,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim.swa_utils import AveragedModel
 
 from macow import data, distribution
+from macow.check import reconstruction_error
 from macow.config import RunConfig
 from macow.evaluate import evaluate
 from macow.model import FlowModel
@@ -25,7 +26,7 @@ from macow.seeds import generator_for, seed_for
 from macow.train import checkpoint
 from macow.train.batches import Batches, own_part
 from macow.train.console import Console, Timer
-from macow.train.health import NOWHERE, culprit, reconstruction_error
+from macow.train.health import NOWHERE, culprit
 from macow.train.interruption import Interruption, memory_advice
 from macow.train.optimiser import Average, adam, first_weights, learning_rate
 from macow.train.report import run_baselines, write_report
