@@ -11,12 +11,12 @@ from macow.ops.masked_conv import reference as scan_reference
 
 SMALL_SCANS = {
     "two-rows-ahead": (3, 9, (2, 3), (5, 6)),
-    "flat-taps-and-rest": (12, 12, (2, 3), (3, 5)),
+    "many-channels": (12, 12, (2, 3), (3, 5)),
     "three-rows": (4, 8, (3, 3), (4, 3)),
     "one-row": (3, 5, (1, 1), (3, 4)),
     "five-columns": (3, 12, (2, 5), (3, 7)),
-    "streamed": (40, 72, (2, 3), (3, 2)),
-    "streamed-2x5": (36, 40, (2, 5), (2, 3)),
+    "streamed": (72, 72, (2, 3), (3, 2)),
+    "streamed-2x5": (40, 72, (2, 5), (2, 3)),
     "one-pixel": (3, 6, (2, 3), (1, 1)),
 }
 """Channels, hidden units, kernel, size: ragged on purpose."""
@@ -84,7 +84,9 @@ class Glow:
     cond: torch.Tensor | None
 
     @classmethod
-    def of(cls, channels, transformed, hidden, size, *, affine, cond=0, batch=3, seed=0):
+    def of(
+        cls, channels, transformed, hidden, size, *, affine, cond=0, mixed=True, batch=3, seed=0
+    ):
         g = torch.Generator().manual_seed(seed)
 
         def normal(*shape):
@@ -98,18 +100,25 @@ class Glow:
             middle_bias=0.1 * normal(hidden),
             last=0.3 * normal(out, hidden, 3, 3) / (9 * hidden) ** 0.5,
             last_bias=0.1 * normal(out),
-            matrix=torch.linalg.qr(normal(channels, channels))[0].t().contiguous().t(),
-            offset=normal(channels),
             affine=affine,
+            mixing=(
+                torch.linalg.qr(normal(channels, channels))[0].mT.contiguous().mT,
+                normal(channels),
+            )
+            if mixed
+            else None,
         )
         condition = normal(batch, cond, *size) if cond else None
         return cls(weights, normal(batch, channels, *size), condition)
 
     def to(self, *where):
         """The same of another type, on another device."""
-        weights = [w.to(*where) if isinstance(w, torch.Tensor) else w for w in self.weights]
+        *tensors, affine, mixing = self.weights
+        weights = GlowWeights(
+            *(w.to(*where) for w in tensors), affine, mixing and tuple(m.to(*where) for m in mixing)
+        )
         cond = None if self.cond is None else self.cond.to(*where)
-        return Glow(GlowWeights(*weights), self.y.to(*where), cond)
+        return Glow(weights, self.y.to(*where), cond)
 
     def reference(self):
         return glow_reference.inverse(self.y, self.weights, self.cond)

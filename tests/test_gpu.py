@@ -12,6 +12,7 @@ from macow.bench.inverse import stir
 from macow.evaluate import evaluate
 from macow.nets.precision import exact_float32
 from macow.ops import glow, masked_conv
+from macow.ops.serving import finite_or_plain, plain_torch
 from models import images, tiny_model
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
@@ -60,6 +61,32 @@ def test_digits_score_and_sample_as_on_the_cpu():
     assert (there.int() - samples.int()).abs().max() <= 16  # a level, where rounding differs
 
 
+@pytest.mark.parametrize("name", ["cifar10", "imagenet64"])
+@torch.no_grad()
+def test_latents_give_the_images_of_the_cpu(name):
+    model = macow.preset(name).model.build()
+    stir(model, torch.Generator().manual_seed(0))
+    model.cuda()
+    batch = natural_images(8, model.shape, torch.Generator().manual_seed(0)).cuda()
+    with exact_float32(), macow.initializing(model):
+        model(batch)
+    z = model.encode(batch[:2])
+    there = model.sampler().decode(z).cpu()
+    here = model.cpu().decode(z.cpu())
+    assert (there.int() - here.int()).abs().max() <= 1
+
+
+def test_what_outgrows_kernels_is_left_to_plain_torch():
+    scan = kernels.Scan.of(3, 12, (2, 3), (8, 8), affine=False, extras=False)
+    scan = scan.to("cuda").to(torch.float32)
+    undo = masked_conv.inverter(scan.weights, "down")
+    far = 1e6 * scan.y
+    with plain_torch():
+        expected = undo(far, None)
+    assert not undo(far, None).isfinite().all()
+    assert torch.equal(finite_or_plain(lambda: undo(far, None)), expected)
+
+
 def test_gradients_agree_with_the_cpu():
     model = tiny_model(variational=True).double()
     batch = images(4, model)
@@ -94,7 +121,8 @@ def test_ragged_and_conditional_scans_earn_their_tolerance(shape, affine):
     here = kernels.Scan.of(*shape, affine=affine, extras=True).to("cuda")
     single = here.to(torch.float32)
     for order in masked_conv.ORDERS:
-        found = masked_conv.inverse(single.y, single.weights, order, single.context, single.norm)
+        undo = masked_conv.inverter(single.weights, order, single.norm)
+        found = undo(single.y, single.context)
         kernels.assert_earns_its_tolerance(found, single.reference(order), here.reference(order))
 
 
@@ -108,7 +136,7 @@ def test_glow_steps_earn_their_tolerance(channels, transformed, hidden, side, af
     single = here.to(torch.float32)
     plain, exact = single.reference(), here.reference()
     kernels.poisoned(monkeypatch)
-    found = glow.inverse(single.y, single.weights)
+    found = glow.inverter(single.weights)(single.y, None)
     kernels.assert_earns_its_tolerance(found, plain, exact)
 
 

@@ -25,6 +25,7 @@ from macow.dequantize import (
 from macow.inputs import require_floats, require_image_batch, require_noise, require_within
 from macow.nets.label_map import LabelMap, condition
 from macow.nets.precision import exact_float32
+from macow.ops.serving import finite_or_plain
 from macow.sampler import Sampler, draw_latents
 from macow.weights import require_finite, require_finite_weights, write_model
 
@@ -213,7 +214,8 @@ class FlowModel(nn.Module):
             raise ValueError("z must be finite, got NaN or infinity")
         self.check_labels(z, labels)
         with self._inverting():
-            x = self.flow.inverse(z, self.condition(labels))
+            cond = self.condition(labels)
+            x = finite_or_plain(lambda: self.flow.inverse(z, cond))
         return to_images(self.require_finite(x, "decoding"), self.n_bits)
 
     def latent_levels(self) -> Tensor:

@@ -9,13 +9,12 @@ import torch
 from torch import Generator, Tensor
 
 from macow.bijections.base import Bijection
-from macow.bijections.emerging import AutoregressiveConv
 from macow.bijections.maf import MaskedAutoregressive
 from macow.dequantize import to_images
 from macow.inputs import require_floats
 from macow.nets.label_map import LabelMap, condition
 from macow.nets.precision import exact_float32
-from macow.ops.serving import missing
+from macow.ops.serving import finite_or_plain, in_plain_torch, missing
 from macow.seeds import generator_for
 from macow.snapshot import Undo, snapshot
 from macow.weights import require_finite
@@ -44,9 +43,8 @@ class Sampler:
         self._undo = snapshot(flow)
         self._label_map = deepcopy(label_map)
         self._graph: _Graph | None = None
-        # A map inverted pixel by pixel is too long a pass to be captured.
-        slow = any(isinstance(m, MaskedAutoregressive | AutoregressiveConv) for m in flow.modules())
-        self._captures = self.device.type == "cuda" and not slow
+        # A map inverted value by value is too long a pass to be captured.
+        self._too_long = any(isinstance(m, MaskedAutoregressive) for m in flow.modules())
         lacking = missing(self.device) if self.dtype == torch.float32 else f"{self.dtype}"
         self.backend = "kernels" if lacking is None else f"plain torch ({lacking})"
         """What it computes with, and why not with kernels."""
@@ -80,18 +78,20 @@ class Sampler:
         if z.device != self.device:
             raise ValueError(f"z must be on {self.device} like the model, got {z.device}")
         with torch.autocast(self.device.type, enabled=False):
-            if not self._captures:
+            if self.device.type != "cuda":
                 return self._undo(z, cond)
             with torch.cuda.device(self.device):
-                return self._replayed(z, cond)
+                return finite_or_plain(lambda: self._on_gpu(z, cond))
 
     def labels_in_turn(self, numbers: Iterable[int]) -> Tensor | None:
         """The labels of images number so and so when all take turns; None if unconditional."""
         return None if self._label_map is None else self._label_map.in_turn(numbers)
 
-    def _replayed(self, z: Tensor, cond: Tensor | None) -> Tensor:
+    def _on_gpu(self, z: Tensor, cond: Tensor | None) -> Tensor:
         """By the captured pass; a smaller batch, such as the last one, is filled up."""
         graph = self._graph
+        if self._too_long or in_plain_torch():
+            return self._undo(z, cond)
         if graph is None or len(graph.z) < len(z) or (graph.cond is None) != (cond is None):
             self._graph = None  # first: it holds memory
             self._graph = graph = _capture(self._undo, z, cond)

@@ -33,6 +33,10 @@ def snapshot(flow: Bijection) -> Undo:
 
 @singledispatch
 def _undo(part: Bijection) -> Undo:
+    return _itself(part)
+
+
+def _itself(part: Bijection) -> Undo:
     """Any other map undoes itself, in a copy that nothing changes any more."""
     copy = deepcopy(part).requires_grad_(requires_grad=False)
     set_network_precision(copy, None)  # pictures are float32, whatever training is
@@ -95,6 +99,11 @@ def _(part: MaskedConv) -> Undo:
 
 
 @_undo.register
+def _(part: Coupling) -> Undo:
+    return _glow(part, None) if isinstance(part.net, ConvNet) else _itself(part)
+
+
+@_undo.register
 def _(part: Chain) -> Undo:
     """Last part first; an ActNorm joins the masked convolution after it, a Glow step is one."""
     undos: list[Undo] = []
@@ -102,7 +111,8 @@ def _(part: Chain) -> Undo:
     while parts:
         first, *others = parts
         if _is_glow(parts):
-            undos.append(_glow(*parts[:3]))  # type: ignore[arg-type]
+            coupling, mix, norm = parts[:3]
+            undos.append(_glow(coupling, _mixing(mix, norm)))  # type: ignore[arg-type]
             parts = parts[3:]
         elif isinstance(first, ActNorm) and others and isinstance(others[0], MaskedConv):
             undos.append(_masked_conv(others[0], _norm(first)))
@@ -139,7 +149,7 @@ def _masked_conv(part: MaskedConv, norm: tuple[Tensor, Tensor] | None) -> Undo:
     weights = MaskedConvWeights(
         _output_last(kernel), bias.clone(), mix.t().contiguous().t(), mix_bias.clone()
     )
-    order, context = part.order, None
+    invert, context = masked_conv.inverter(weights, part.order, norm), None
     if part.context is not None:
         context = part.context.weight(), part.context.bias.clone(), part.context.padding
 
@@ -148,7 +158,7 @@ def _masked_conv(part: MaskedConv, norm: tuple[Tensor, Tensor] | None) -> Undo:
         if context is not None:
             assert cond is not None, "a conditional flow is given a condition"
             given = F.conv2d(cond, context[0], context[1], padding=context[2])
-        return masked_conv.inverse(y, weights, order, given, norm)
+        return invert(y, given)
 
     return undo
 
@@ -159,11 +169,16 @@ def _is_glow(parts: list[Bijection]) -> bool:
     return alike and isinstance(parts[0].net, ConvNet)
 
 
-def _glow(coupling: Coupling, mix: Conv1x1, norm: ActNorm) -> Undo:
-    net = coupling.net
-    assert isinstance(net, ConvNet)
+def _mixing(mix: Conv1x1, norm: ActNorm) -> tuple[Tensor, Tensor]:
+    """Undoing a 1x1 convolution and the ActNorm before it as a matrix and an offset."""
     factor, offset = _norm(norm)
     matrix = factor.double()[:, None] * torch.linalg.inv(mix.weight.double())
+    return matrix.to(mix.weight.dtype).contiguous(), offset  # an inverse lies column by column
+
+
+def _glow(coupling: Coupling, mixing: tuple[Tensor, Tensor] | None) -> Undo:
+    net = coupling.net
+    assert isinstance(net, ConvNet)
     weights = GlowWeights(
         first=_output_last(net.first.weight()),
         first_bias=net.first.bias.clone(),
@@ -171,11 +186,10 @@ def _glow(coupling: Coupling, mix: Conv1x1, norm: ActNorm) -> Undo:
         middle_bias=net.middle.bias.clone(),
         last=_output_last(net.last.weight()),
         last_bias=net.last.bias.clone(),
-        matrix=matrix.to(mix.weight.dtype).contiguous(),  # an inverse lies column by column
-        offset=offset,
         affine=coupling.affine,
+        mixing=mixing,
     )
-    return lambda y, cond: glow.inverse(y, weights, cond)
+    return glow.inverter(weights)
 
 
 def _output_last(weight: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ import torch
 
 from cases import CASES, C, H, W
 from macow.bijections import MaskedConv
+from macow.bijections.raster import one_pixel_at_a_time, raster_inverse
 from macow.ops.masked_conv import ORDERS
 
 
@@ -57,6 +58,31 @@ def test_reversed_raster_order_never_looks_back(name):
         reached = influence(bijection, (C, H, W), i, j).flatten()
         assert not reached[i * W + j + 1 :].any()
         assert reached[i * W + j]
+
+
+@pytest.mark.parametrize("name", ["autoregressive-conv-reverse", "maf", "flow-emerging"])
+@torch.no_grad()
+def test_waves_are_the_pixels_one_by_one(name):
+    case = CASES[name]
+    bijection = case.bijection()
+    y, cond = case.inputs()
+    with one_pixel_at_a_time():
+        expected = bijection.inverse(y, cond)
+    torch.testing.assert_close(bijection.inverse(y, cond), expected, atol=1e-10, rtol=0)
+
+
+def test_an_image_takes_few_waves():
+    def count(height, width, kernel):
+        calls = []
+        raster_inverse(
+            torch.zeros(2, 3, height, width), kernel, lambda window, y: calls.append(1) or y
+        )
+        return len(calls)
+
+    assert count(16, 16, (2, 3)) == 2 * 15 + 16
+    assert count(3, 5, (3, 5)) == 3 * 2 + 5
+    with one_pixel_at_a_time():
+        assert count(3, 5, (2, 3)) == 15
 
 
 def test_maf_channels_never_look_ahead():

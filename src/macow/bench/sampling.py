@@ -11,6 +11,9 @@ from torch import Generator, Tensor
 from macow.bench.images import natural_images
 from macow.bench.inverse import stir
 from macow.bench.timing import seconds
+from macow.bijections.emerging import AutoregressiveConv
+from macow.bijections.maf import MaskedAutoregressive
+from macow.bijections.raster import one_pixel_at_a_time
 from macow.initialize import initializing
 from macow.model import FlowModel
 from macow.nets.precision import exact_float32
@@ -42,6 +45,10 @@ class SamplingCost:
     largest: float
     """Its largest value."""
     plain_largest: float
+    levels: float
+    """What `x - inverse(flow(x))` loses at most, in grey levels."""
+    sequential_ms_per_image: float | None
+    """By an inverse that goes pixel by pixel, of models that have one."""
 
 
 @torch.no_grad()
@@ -60,11 +67,19 @@ def measure(
     """
     model = _model(name, device, seed)
     generator = Generator().manual_seed(seed)
-    z = torch.cat([_latents(model, CHECKED, generator) for _ in range(-(-batch_size // CHECKED))])
+    images = natural_images(batch_size, model.shape, generator).to(model.device)
+    z = torch.cat([model.encode(some) for some in torch.split(images, CHECKED)])
     snapshot_s = seconds(model.sampler, device)
     sampler = model.sampler()
-    first_s = seconds(lambda: sampler.invert(z[:batch_size]), device)
-    lost, plain_lost = _lost(model, sampler.invert(z[:batch_size])[:CHECKED], z[:CHECKED])
+    first_s = seconds(lambda: sampler.invert(z), device)
+    x = sampler.invert(z)[:CHECKED]
+    lost, plain_lost = _lost(model, x, z[:CHECKED])
+    levels = (x - model.continuous(images[:CHECKED], 0.5)).abs() * 2 ** (model.n_bits - 1)
+    sequential = None
+    if any(isinstance(m, MaskedAutoregressive | AutoregressiveConv) for m in model.modules()):
+        with one_pixel_at_a_time():
+            model.flow.inverse(z)
+            sequential = 1e3 * seconds(lambda: model.flow.inverse(z), device) / batch_size
     found = {}
     for size in (batch_size, 1, *others):
         some = z[torch.arange(size, device=device) % len(z)]
@@ -86,6 +101,8 @@ def measure(
         plain_error=plain_lost.square().mean().sqrt().item(),
         largest=lost.abs().max().item(),
         plain_largest=plain_lost.abs().max().item(),
+        levels=levels.max().item(),
+        sequential_ms_per_image=sequential,
     )
 
 
@@ -99,10 +116,6 @@ def _model(name: str, device: str, seed: int) -> FlowModel:
     with initializing(model):
         model(images, labels=model.labels_in_turn(range(CHECKED)))
     return model.given(model.labels[0]) if model.labels else model
-
-
-def _latents(model: FlowModel, count: int, generator: Generator) -> Tensor:
-    return model.encode(natural_images(count, model.shape, generator).to(model.device))
 
 
 def _lost(model: FlowModel, x: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:

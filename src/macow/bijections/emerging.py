@@ -41,14 +41,14 @@ class AutoregressiveConv(Bijection):
         return self._turn(y), log_det.expand(x.shape[0])
 
     def inverse(self, y: Tensor, cond: Tensor | None = None) -> Tensor:
-        """Pixel by pixel, each a triangular system."""
+        """Wave after wave of pixels, each a triangular system."""
         triangle = self._triangle().double()
         eye = torch.eye(len(triangle), dtype=torch.double, device=y.device)
         solution = torch.linalg.solve_triangular(triangle, eye, upper=False).to(y.dtype).t()
-        weight = (self.earlier * self.mask).flatten(1).t()
+        weight = (self.earlier * self.mask).permute(2, 3, 1, 0).flatten(0, 2)
 
-        def solve(window: Tensor, y_pixel: Tensor) -> Tensor:
-            return (y_pixel - window.flatten(1) @ weight) @ solution
+        def solve(window: Tensor, y_pixels: Tensor) -> Tensor:
+            return torch.addmm(y_pixels, window, weight, alpha=-1) @ solution
 
         return self._turn(raster_inverse(self._turn(y), self.kernel, solve))
 

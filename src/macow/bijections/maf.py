@@ -12,7 +12,8 @@ class MaskedAutoregressive(Bijection):
     """Each value is shifted and scaled given all that comes before it in its window.
 
     Before means: earlier pixels in raster order, then earlier channels of the same pixel; `reverse`
-    reads the image from its last pixel. Forward is one pass, the inverse `H W C` of them.
+    reads the image from its last pixel. Forward is one pass; the inverse is a chain of `C` steps
+    for each wave of pixels.
     """
 
     def __init__(
@@ -43,17 +44,15 @@ class MaskedAutoregressive(Bijection):
         return y, log_det.sum(dim=(1, 2))
 
     def inverse(self, y: Tensor, cond: Tensor | None = None) -> Tensor:
-        """Value by value."""
+        """Wave after wave of pixels, channel after channel."""
+        net = self.net.by_degree()
 
-        def solve(window: Tensor, y_pixel: Tensor) -> Tensor:
-            kh, kw = self.kernel
-            for channel in range(y_pixel.shape[1]):
-                raw = self.net(window)[:, :, 0, 0]
+        def solve(window: Tensor, y_pixels: Tensor) -> Tensor:
+            def value(channel: int, raw: Tensor) -> Tensor:
                 shift, log_scale = affine_parameters(raw, affine=True)
-                x_pixel = affine_inverse(y_pixel, shift, log_scale)
-                window = window.clone()
-                window[:, channel, kh - 1, kw // 2] = x_pixel[:, channel]
-            return window[:, :, kh - 1, kw // 2]
+                return affine_inverse(y_pixels[:, channel, None], shift, log_scale)
+
+            return net(window, value)
 
         return self._turn(raster_inverse(self._turn(y), self.kernel, solve))
 

@@ -106,6 +106,10 @@ def _sampling(options: Namespace) -> list[dict[str, str]]:
                 "plain_error": f"{cost.plain_error:.2e}",
                 "largest": f"{cost.largest:.2e}",
                 "plain_largest": f"{cost.plain_largest:.2e}",
+                "levels": f"{cost.levels:.4f}",
+                "pixel_by_pixel_ms": ""
+                if cost.sequential_ms_per_image is None
+                else f"{cost.sequential_ms_per_image:.2f}",
                 "backend": cost.backend,
             }
         )

@@ -1,5 +1,7 @@
 """The network of a masked autoregressive flow."""
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -52,3 +54,40 @@ class AutoregressiveNet(ConditioningNet):
     def compute(self, x: Tensor) -> Tensor:
         """`[B, C, H + kh - 1, W + kw - 1] -> [B, num_outputs * C, H, W]`."""
         return self.last(F.elu(self.middle(F.elu(self.first(x)))))
+
+    def by_degree(self) -> Callable[[Tensor, Callable[[int, Tensor], Tensor]], Tensor]:
+        """The network with its weights made once, channel after channel of single windows.
+
+        Called with windows `[n, kh * kw * C]` that hold 0 at their pixel, and with
+        `value(channel, raw [n, num_outputs]) -> [n, 1]`, it gives `[n, C]`. A hidden unit is
+        computed when the channels it sees are known, so all channels together cost one pass.
+        """
+        hidden, channels, kh, kw = self.first.mask.shape
+        degree = torch.arange(hidden, device=self.first.mask.device) % channels
+        order = degree.argsort(stable=True)
+        ends = [sum(len(range(k, hidden, channels)) for k in range(d + 1)) for d in range(channels)]
+        first = self.first.weight()[order]
+        centre = first[:, :, -1, kw // 2].t()
+        earlier = first.permute(2, 3, 1, 0).flatten(0, 2)
+        middle = self.middle.weight()[order][:, order, 0, 0].t()
+        last = self.last.weight()[:, order, 0, 0].t()
+        first_bias, middle_bias = self.first.bias[order], self.middle.bias[order]
+        last_bias = self.last.bias
+
+        def run(window: Tensor, value: Callable[[int, Tensor], Tensor]) -> Tensor:
+            begun = torch.addmm(first_bias, window, earlier)
+            h = g = begun[:, :0]
+            x = window[:, :0]
+            start = 0
+            for d, end in enumerate(ends):
+                units = slice(start, end)
+                new = F.elu(torch.addmm(begun[:, units], x, centre[:d, units]))
+                h = torch.cat([h, new], dim=1)
+                new = F.elu(torch.addmm(middle_bias[units], h, middle[:end, units]))
+                g = torch.cat([g, new], dim=1)
+                raw = torch.addmm(last_bias[d::channels], g, last[:end, d::channels])
+                x = torch.cat([x, value(d, raw)], dim=1)
+                start = end
+            return x
+
+        return run

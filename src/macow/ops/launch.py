@@ -1,12 +1,9 @@
-"""What kernels share: exact products on tensor cores, and how shapes become blocks."""
+"""What kernels share: float32 products on tensor cores, and how shapes become blocks."""
 
-from typing import Literal
-
+import torch
 import triton
 import triton.language as tl
-
-Precision = Literal["ieee", "tf32x3"]
-"""How float32 matrices are multiplied: plainly, or in three exact parts on tensor cores."""
+from torch import Tensor
 
 
 def power_of_two(size: int, least: int = 1) -> int:
@@ -14,30 +11,45 @@ def power_of_two(size: int, least: int = 1) -> int:
     return max(least, 1 << (size - 1).bit_length())
 
 
-@triton.jit
-def high_part(v):
-    """A float32 rounded to the 10 bits of mantissa that tensor cores read."""
-    return ((v.to(tl.int32, bitcast=True) + 4096) & -8192).to(tl.float32, bitcast=True)
+def halves(t: Tensor) -> Tensor:
+    """A float32 tensor as two of float16, `[2, *shape]`: `t = first + second / 2^11`.
 
-
-@triton.jit
-def product(a, b_high, b_low, PRECISION: tl.constexpr):
-    """`a @ b` in float32.
-
-    With three products of parts only `a_low b_low` is lost, 2^-22 of the whole. Tensor cores do not
-    round as they add, so sums in them must be short: a block's sum is added to others outside, as
-    Triton does of itself for its `tf32x3`.
+    Each holds 11 bits of the mantissa; the factor keeps the second above what float16 rounds to 0.
+    What float16 cannot hold, 65,520 and more, becomes infinite and so NaN in every sum it enters.
     """
-    if PRECISION == "ieee":
-        return tl.dot(a, b_high + b_low, input_precision="ieee")
-    a_high = high_part(a)
-    a_low = a - a_high
-    small = tl.dot(a_low, b_high, input_precision="tf32")
-    small += tl.dot(a_high, b_low, input_precision="tf32")
-    return small + tl.dot(a_high, b_high, input_precision="tf32")
+    high = t.half()
+    return torch.stack([high, ((t - high.float()) * 2048).half()])
+
+
+@triton.jit
+def split(v):
+    """As `halves`, within a kernel."""
+    high = v.to(tl.float16)
+    return high, ((v - high.to(tl.float32)) * 2048).to(tl.float16)
+
+
+@triton.jit
+def load_halves(matrix, row, column, ROWS: tl.constexpr, COLUMNS: tl.constexpr, ALL: tl.constexpr):
+    """A block out of the first ROWS of a matrix in halves, `[2, ALL, COLUMNS]`."""
+    mask = (row < ROWS)[:, None] & (column < COLUMNS)[None, :]
+    pointers = matrix + row[:, None] * COLUMNS + column[None, :]
+    high = tl.load(pointers, mask=mask, other=0.0)
+    return high, tl.load(pointers + ALL * COLUMNS, mask=mask, other=0.0)
+
+
+@triton.jit
+def product(a_high, a_low, b_high, b_low):
+    """`a @ b` in float32 out of halves: only `a_low b_low` is lost, 2^-22 of the whole.
+
+    Tensor cores do not round as they add, so sums in them must be short and begin with what is
+    small: what a product is added to is added outside.
+    """
+    small = tl.dot(a_low, b_high)
+    small = tl.dot(a_high, b_low, small)
+    return tl.dot(a_high, b_high, small * (1 / 2048))
 
 
 @triton.jit
 def elu(v):
-    """`v` above 0, `exp(v) - 1` below."""
-    return tl.where(v > 0, v, tl.exp(tl.minimum(v, 0.0)) - 1)
+    """`v` above 0, `exp(v) - 1` below; NaN stays."""
+    return tl.where(v > 0, v, tl.exp(v) - 1)

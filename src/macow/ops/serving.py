@@ -2,7 +2,7 @@
 
 import importlib.util
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -24,6 +24,20 @@ def plain_torch() -> Iterator[None]:
         yield
     finally:
         _plain.reset(token)
+
+
+def in_plain_torch() -> bool:
+    """Whether no kernels are to be used."""
+    return _plain.get()
+
+
+def finite_or_plain(run: Callable[[], Tensor]) -> Tensor:
+    """Runs with kernels, and again in plain torch if values outgrew what kernels can hold."""
+    found = run()
+    if not found.is_cuda or _plain.get() or found.isfinite().all():
+        return found
+    with plain_torch():
+        return run()
 
 
 def kernels_serve(x: Tensor, *others: Tensor | None) -> bool:

@@ -1,4 +1,6 @@
-"""The inverse of a Glow step, coupling, 1x1 convolution and ActNorm at once: `ops.glow.inverse`."""
+"""The inverse of a Glow step, coupling, 1x1 convolution and ActNorm at once: `inverter`."""
+
+from collections.abc import Callable
 
 from torch import Tensor
 from torch.cuda import device_of
@@ -8,14 +10,21 @@ from macow.ops.glow.reference import GlowWeights
 from macow.ops.serving import kernels_serve
 
 
-def inverse(y: Tensor, weights: GlowWeights, cond: Tensor | None = None) -> Tensor:
-    """`x = matrix [y1, (y2 - shift(y1)) / scale(y1)] + offset`."""
-    if kernels_serve(y, weights.first, cond):
+def inverter(weights: GlowWeights) -> Callable[[Tensor, Tensor | None], Tensor]:
+    """`(y, cond) -> x = matrix [y1, (y2 - shift(y1)) / scale(y1)] + offset`, for many images."""
+    packed = None
+    if kernels_serve(weights.first):
         from macow.ops.glow import kernel
 
-        with device_of(y):  # type: ignore[no-untyped-call] # kernels are launched there
-            return kernel.inverse(y, weights, cond)
-    return reference.inverse(y, weights, cond)
+        packed = kernel.pack(weights)
+
+    def undo(y: Tensor, cond: Tensor | None = None) -> Tensor:
+        if packed is not None and kernels_serve(y, cond):
+            with device_of(y):  # type: ignore[no-untyped-call] # kernels are launched there
+                return kernel.inverse(y, packed, cond)
+        return reference.inverse(y, weights, cond)
+
+    return undo
 
 
-__all__ = ["GlowWeights", "inverse"]
+__all__ = ["GlowWeights", "inverter"]

@@ -3,148 +3,261 @@
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from macow.ops.glow.reference import GlowWeights
-from macow.ops.launch import elu, high_part, power_of_two, product
+from macow.ops.launch import elu, halves, load_halves, power_of_two, product, split
 
 
 @triton.jit(do_not_specialize=["pixels"])
-def _convolve(
+def _read(
     x, weight, bias, out,
     pixels, height, width,
     x_image, x_channel, x_row, x_column,
-    CIN: tl.constexpr, COUT: tl.constexpr, SIDE: tl.constexpr, ELU: tl.constexpr,
-    BLOCK_P: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDE: tl.constexpr,
+    CIN: tl.constexpr, COUT: tl.constexpr,
+    BLOCK_P: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """A SIDE x SIDE convolution as a matrix product over taps and channels, `[pixels, COUT]`."""
-    pixel = tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P)
-    channel = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    """A 3x3 convolution and ELU as a product over taps and channels; out is `[2, pixels, COUT]`."""
+    BLOCKS: tl.constexpr = (COUT + BLOCK_N - 1) // BLOCK_N
+    SIZE: tl.constexpr = 9 * CIN
+    pixel = tl.program_id(0) // BLOCKS * BLOCK_P + tl.arange(0, BLOCK_P)
+    channel = tl.program_id(0) % BLOCKS * BLOCK_N + tl.arange(0, BLOCK_N)
     there = pixel < pixels
     image = (pixel // (height * width)).to(tl.int64)
     row = (pixel // width) % height
     column = pixel % width
     x_pixel = x + image * x_image + row * x_row + column * x_column
     total = tl.zeros([BLOCK_P, BLOCK_N], tl.float32)
-    total += tl.load(bias + channel, mask=channel < COUT, other=0.0)[None, :]
-    for first in range(0, SIDE * SIDE * CIN, BLOCK_K):
+    for first in range(0, SIZE, BLOCK_K):
         k = first + tl.arange(0, BLOCK_K)
-        down = k // (SIDE * CIN) - SIDE // 2
-        aside = (k // CIN) % SIDE - SIDE // 2
-        inside = there[:, None] & (k < SIDE * SIDE * CIN)[None, :]
-        if SIDE > 1:
-            at_row, at_column = row[:, None] + down[None, :], column[:, None] + aside[None, :]
-            inside &= (at_row >= 0) & (at_row < height) & (at_column >= 0) & (at_column < width)
+        down = k // (3 * CIN) - 1
+        aside = (k // CIN) % 3 - 1
+        at_row, at_column = row[:, None] + down[None, :], column[:, None] + aside[None, :]
+        inside = there[:, None] & (k < SIZE)[None, :]
+        inside &= (at_row >= 0) & (at_row < height) & (at_column >= 0) & (at_column < width)
         steps = down * x_row + aside * x_column + (k % CIN) * x_channel
-        window = tl.load(x_pixel[:, None] + steps[None, :], mask=inside, other=0.0)
-        read = (k < SIDE * SIDE * CIN)[:, None] & (channel < COUT)[None, :]
-        taps = tl.load(weight + k[:, None] * COUT + channel[None, :], mask=read, other=0.0)
-        if WIDE:
-            total = tl.dot(window, taps, total, input_precision="tf32x3")
-        else:
-            high = high_part(taps)
-            total += product(window, high, taps - high, "tf32x3")
-    if ELU:
-        total = elu(total)
-    written = there[:, None] & (channel < COUT)[None, :]
-    tl.store(out + pixel.to(tl.int64)[:, None] * COUT + channel[None, :], total, mask=written)
+        high, low = split(tl.load(x_pixel[:, None] + steps[None, :], mask=inside, other=0.0))
+        weight_high, weight_low = load_halves(weight, k, channel, SIZE, COUT, SIZE)
+        total += product(high, low, weight_high, weight_low)
+    _store_halves(out, total, bias, pixel, channel, pixels, COUT)
+
+
+@triton.jit(do_not_specialize=["pixels"])
+def _multiply(
+    a, b, bias, out, pixels, out_pixel, out_channel,
+    K: tl.constexpr, N: tl.constexpr, ACTIVATED: tl.constexpr,
+    BLOCK_P: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """`a @ b`, both in halves: with bias and ELU, and in halves again, if ACTIVATED."""
+    BLOCKS: tl.constexpr = (N + BLOCK_N - 1) // BLOCK_N
+    pixel = tl.program_id(0) // BLOCKS * BLOCK_P + tl.arange(0, BLOCK_P)
+    channel = tl.program_id(0) % BLOCKS * BLOCK_N + tl.arange(0, BLOCK_N)
+    there = pixel < pixels
+    a_pixel = a + pixel.to(tl.int64) * K
+    a_low = a_pixel + pixels.to(tl.int64) * K
+    total = tl.zeros([BLOCK_P, BLOCK_N], tl.float32)
+    for first in range(0, K, BLOCK_K):
+        k = first + tl.arange(0, BLOCK_K)
+        mask = there[:, None] & (k < K)[None, :]
+        high = tl.load(a_pixel[:, None] + k[None, :], mask=mask, other=0.0)
+        low = tl.load(a_low[:, None] + k[None, :], mask=mask, other=0.0)
+        b_high, b_low = load_halves(b, k, channel, K, N, K)
+        total += product(high, low, b_high, b_low)
+    if ACTIVATED:
+        _store_halves(out, total, bias, pixel, channel, pixels, N)
+    else:
+        pointers = out + pixel.to(tl.int64)[:, None] * out_pixel
+        pointers += channel.to(tl.int64)[None, :] * out_channel
+        tl.store(pointers, total, mask=there[:, None] & (channel < N)[None, :])
+
+
+@triton.jit
+def _store_halves(out, total, bias, pixel, channel, pixels, N: tl.constexpr):
+    total += tl.load(bias + channel, mask=channel < N, other=0.0)[None, :]
+    high, low = split(elu(total))
+    pointers = out + pixel.to(tl.int64)[:, None] * N + channel[None, :]
+    written = (pixel < pixels)[:, None] & (channel < N)[None, :]
+    tl.store(pointers, high, mask=written)
+    tl.store(pointers + pixels.to(tl.int64) * N, low, mask=written)
+
+
+@triton.jit
+def _folded(
+    taps, bias, pixel, row, column, height, width, t_pixel, t_channel, j, mask,
+    OUTPUTS: tl.constexpr,
+):  # fmt: skip
+    """Outputs j of the last convolution: the sum of what nine pixels hold for this one."""
+    total = tl.load(bias + j, mask=(j >= 0) & (j < OUTPUTS), other=0.0)[None, :]
+    for tap in tl.static_range(9):
+        down, aside = tap // 3 - 1, tap % 3 - 1
+        inside = (row + down >= 0) & (row + down < height)
+        inside &= (column + aside >= 0) & (column + aside < width)
+        at = (pixel + down * width + aside).to(tl.int64)[:, None] * t_pixel
+        at += (tap * OUTPUTS + j).to(tl.int64)[None, :] * t_channel
+        total += tl.load(taps + at, mask=inside[:, None] & mask, other=0.0)
+    return total
 
 
 @triton.jit(do_not_specialize=["pixels"])
 def _finish(
-    y, raw, matrix, offset, out,
-    pixels, size, width,
-    y_image, y_channel, y_row, y_column,
-    C: tl.constexpr, T: tl.constexpr, AFFINE: tl.constexpr,
+    y, taps, bias, matrix, offset, out,
+    pixels, height, width,
+    y_image, y_channel, y_row, y_column, t_pixel, t_channel,
+    C: tl.constexpr, T: tl.constexpr, AFFINE: tl.constexpr, MIXED: tl.constexpr,
     BLOCK_P: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """`out = matrix [y1, (y2 - shift) / scale] + offset`, pixel by pixel; out is `[pixels, C]`."""
+    """`out = matrix [y1, (y2 - shift) / scale] + offset`, pixel by pixel; out is `[pixels, C]`.
+
+    Unless MIXED there is no matrix and no offset.
+    """
+    OUTPUTS: tl.constexpr = 2 * T if AFFINE else T
     pixel = tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P)
     channel = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
     there = pixel < pixels
-    image = (pixel // size).to(tl.int64)
-    y_pixel = y + image * y_image + (pixel % size) // width * y_row + pixel % width * y_column
-    outputs: tl.constexpr = 2 * T if AFFINE else T
-    raw_pixel = raw + pixel.to(tl.int64) * outputs
-    total = tl.zeros([BLOCK_P, BLOCK_N], tl.float32)
-    total += tl.load(offset + channel, mask=channel < C, other=0.0)[None, :]
+    image = (pixel // (height * width)).to(tl.int64)
+    row = (pixel // width) % height
+    column = pixel % width
+    y_pixel = y + image * y_image + row * y_row + column * y_column
+    out_pixel = out + pixel.to(tl.int64)[:, None] * C
+    if MIXED:
+        total = tl.zeros([BLOCK_P, BLOCK_N], tl.float32)
+        total += tl.load(offset + channel, mask=channel < C, other=0.0)[None, :]
     for first in range(0, C, BLOCK_K):
         k = first + tl.arange(0, BLOCK_K)
         mask = there[:, None] & (k < C)[None, :]
-        changed = mask & (k >= C - T)[None, :]
         values = tl.load(y_pixel[:, None] + k[None, :] * y_channel, mask=mask, other=0.0)
-        shifts = raw_pixel[:, None] + (k - (C - T))[None, :]
-        values -= tl.load(shifts, mask=changed, other=0.0)
-        if AFFINE:
-            scale = tl.load(shifts + T, mask=changed, other=0.0)
-            values = tl.where(changed, values * (1 + tl.exp(-(scale + 2))), values)
-        read = (k < C)[:, None] & (channel < C)[None, :]
-        columns = tl.load(matrix + channel[None, :] * C + k[:, None], mask=read, other=0.0)
-        total = tl.dot(values, columns, total, input_precision="ieee")
-    written = there[:, None] & (channel < C)[None, :]
-    tl.store(out + pixel.to(tl.int64)[:, None] * C + channel[None, :], total, mask=written)
+        if first + BLOCK_K > C - T:
+            j = k - (C - T)
+            changed = mask & (j >= 0)[None, :]
+            shift = _folded(
+                taps, bias, pixel, row, column, height, width, t_pixel, t_channel, j, changed,
+                OUTPUTS,
+            )  # fmt: skip
+            new = values - shift
+            if AFFINE:
+                raw = _folded(
+                    taps, bias, pixel, row, column, height, width, t_pixel, t_channel, j + T,
+                    changed, OUTPUTS,
+                )  # fmt: skip
+                new *= 1 + tl.exp(-(raw + 2))
+            values = tl.where(changed, new, values)
+        if MIXED:
+            used = (k < C)[:, None] & (channel < C)[None, :]
+            columns = tl.load(matrix + channel[None, :] * C + k[:, None], mask=used, other=0.0)
+            total = tl.dot(values, columns, total, input_precision="ieee")
+        else:
+            tl.store(out_pixel + k[None, :], values, mask=mask)
+    if MIXED:
+        tl.store(out_pixel + channel[None, :], total, mask=there[:, None] & (channel < C)[None, :])
+
+
+class Packed(NamedTuple):
+    """A Glow step as the kernels read it."""
+
+    first: Tensor
+    """In halves, `[2, 9 * given, hidden]`."""
+    first_bias: Tensor
+    middle: Tensor
+    """In halves, `[2, hidden, hidden]`."""
+    middle_bias: Tensor
+    last: Tensor
+    """In halves, `[2, hidden, 9 * outputs]`, with some zeros after them."""
+    last_bias: Tensor
+    affine: bool
+    mixing: tuple[Tensor, Tensor] | None
+
+
+def pack(weights: GlowWeights) -> Packed:
+    """Done once for many passes."""
+    hidden = weights.middle.shape[0]
+    first = weights.first.permute(2, 3, 1, 0).reshape(-1, hidden)
+    last = weights.last.permute(1, 2, 3, 0).reshape(hidden, -1)
+    last = F.pad(last, (0, -last.shape[1] % 16))  # so that rows start where wide loads may
+    return Packed(
+        halves(first),
+        weights.first_bias.clone(),
+        halves(weights.middle[:, :, 0, 0].t().contiguous()),
+        weights.middle_bias.clone(),
+        halves(last),
+        weights.last_bias.clone(),
+        weights.affine,
+        weights.mixing and (weights.mixing[0].contiguous(), weights.mixing[1]),
+    )
 
 
 class Blocks(NamedTuple):
-    """How a convolution is cut into programs; `wide` leaves the splitting of floats to Triton."""
+    """How a product is cut into programs."""
 
     pixels: int
     channels: int
     taps: int
     warps: int
     stages: int
-    wide: bool = False
 
 
-def _blocks(size: int, channels: int, pixels: int) -> Blocks:
-    """The cuts that were fastest on an H200 (`docs/experiments.md`)."""
-    if channels <= 16:
-        return Blocks(128, 16, 64 if size > 1024 else 32, 4, 3)
-    if channels <= 64:
-        return Blocks(64, 32 if pixels > 4096 else 16, 64, 4, 3)
-    if size >= 256 or pixels <= 4096:
-        return Blocks(128, 64, 32, 8, 3, wide=True)
-    return Blocks(128, 64, 64, 4, 3)
+def _blocks(channels: int, pixels: int) -> Blocks:
+    """The cuts of products that were fastest on an H200 (`docs/experiments.md`)."""
+    wide = channels > 128 and pixels > 4096
+    return Blocks(64, 128, 32, 4, 3) if wide else Blocks(64, 64, 64, 4, 3)
 
 
-def convolve(
-    x: Tensor, weight: Tensor, bias: Tensor, *, activated: bool, blocks: Blocks | None = None
-) -> Tensor:
-    """A padded convolution, with ELU after it if asked: `[B, in, H, W] -> [B, out, H, W]`."""
+def read(x: Tensor, weight: Tensor, bias: Tensor, blocks: Blocks | None = None) -> Tensor:
+    """The first convolution and its ELU: `[B, given, H, W] -> [2, pixels, hidden]`, in halves."""
     batch, channels, height, width = x.shape
-    cout, side = weight.shape[0], weight.shape[-1]
-    pixels, size = batch * height * width, side * side * channels
-    taps = weight.permute(2, 3, 1, 0).reshape(size, cout).contiguous()
-    out = x.new_empty(pixels, cout)
-    blocks = blocks or _blocks(size, cout, pixels)
-    _convolve[(triton.cdiv(pixels, blocks.pixels), triton.cdiv(cout, blocks.channels))](
-        x, taps, bias, out, pixels, height, width, *x.stride(),
-        CIN=channels, COUT=cout, SIDE=side, ELU=activated,
+    pixels, cout = batch * height * width, weight.shape[-1]
+    out = x.new_empty(2, pixels, cout, dtype=torch.float16)
+    if blocks is None:
+        taps = 64 if 9 * channels <= 64 else 32
+        blocks = Blocks(128, 32, 32, 4, 3) if cout <= 32 else Blocks(64, 128, taps, 4, 3)
+    _read[(triton.cdiv(pixels, blocks.pixels) * triton.cdiv(cout, blocks.channels),)](
+        x, weight, bias, out, pixels, height, width, *x.stride(),
+        CIN=channels, COUT=cout,
         BLOCK_P=blocks.pixels, BLOCK_N=blocks.channels,
-        BLOCK_K=min(blocks.taps, power_of_two(size, 16)), WIDE=blocks.wide,
+        BLOCK_K=min(blocks.taps, power_of_two(9 * channels, 16)),
         num_warps=blocks.warps, num_stages=blocks.stages,
     )  # fmt: skip
-    return out.view(batch, height, width, cout).permute(0, 3, 1, 2)
+    return out
 
 
-def inverse(y: Tensor, weights: GlowWeights, cond: Tensor | None = None) -> Tensor:
+def multiply(a: Tensor, b: Tensor, bias: Tensor | None, blocks: Blocks | None = None) -> Tensor:
+    """`a [2, pixels, k] @ b -> [pixels, n]`; given a bias, with ELU and in halves."""
+    _, pixels, size = a.shape
+    channels = b.shape[-1]
+    if bias is not None:
+        out = a.new_empty(2, pixels, channels)
+    else:
+        out = a.new_empty(channels, pixels, dtype=torch.float32).t()  # read column by column
+    blocks = blocks or _blocks(channels, pixels)
+    _multiply[(triton.cdiv(pixels, blocks.pixels) * triton.cdiv(channels, blocks.channels),)](
+        a, b, b if bias is None else bias, out, pixels, *out.stride()[-2:],
+        K=size, N=channels, ACTIVATED=bias is not None,
+        BLOCK_P=blocks.pixels, BLOCK_N=blocks.channels,
+        BLOCK_K=min(blocks.taps, power_of_two(size, 16)),
+        num_warps=blocks.warps, num_stages=blocks.stages,
+    )  # fmt: skip
+    return out
+
+
+def inverse(y: Tensor, weights: Packed, cond: Tensor | None = None) -> Tensor:
     """As `reference.inverse`."""
     batch, channels, height, width = y.shape
-    transformed = weights.last.shape[0] // (2 if weights.affine else 1)
+    transformed = len(weights.last_bias) // (2 if weights.affine else 1)
     h = y[:, :-transformed]
     h = h if cond is None else torch.cat([h, cond], dim=1)
-    h = convolve(h, weights.first, weights.first_bias, activated=True)
-    h = convolve(h, weights.middle, weights.middle_bias, activated=True)
-    raw = convolve(h, weights.last, weights.last_bias, activated=False)
+    h = read(h, weights.first, weights.first_bias)
+    h = multiply(h, weights.middle, weights.middle_bias)
+    taps = multiply(h, weights.last, None)
     pixels = batch * height * width
     out = y.new_empty(pixels, channels)
     block = min(power_of_two(channels, 16), 64)
-    _finish[(triton.cdiv(pixels, 64), triton.cdiv(channels, block))](
-        y, raw, weights.matrix.contiguous(), weights.offset, out,
-        pixels, height * width, width, *y.stride(),
-        C=channels, T=transformed, AFFINE=weights.affine,
-        BLOCK_P=64, BLOCK_N=block, BLOCK_K=min(block, 32), num_warps=4,
+    blocks = triton.cdiv(channels, block) if weights.mixing else 1
+    _finish[(triton.cdiv(pixels, 64), blocks)](
+        y, taps, weights.last_bias, *(weights.mixing or (y, y)), out,
+        pixels, height, width, *y.stride(), *taps.stride(),
+        C=channels, T=transformed, AFFINE=weights.affine, MIXED=weights.mixing is not None,
+        BLOCK_P=64, BLOCK_N=block, BLOCK_K=min(block, 32), num_warps=2,
     )  # fmt: skip
     return out.view(batch, height, width, channels).permute(0, 3, 1, 2)

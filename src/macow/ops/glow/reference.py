@@ -21,11 +21,9 @@ class GlowWeights(NamedTuple):
     last: Tensor
     """`[T, hidden, 3, 3]`, or `[2T, ...]` when affine: T shifts, then T raw scales."""
     last_bias: Tensor
-    matrix: Tensor
-    """`[C, C]`: undoes the 1x1 convolution and the scale of the ActNorm."""
-    offset: Tensor
-    """`[C]`"""
     affine: bool
+    mixing: tuple[Tensor, Tensor] | None
+    """`[C, C]` and `[C]`: undoes 1x1 convolution and ActNorm; None for a coupling alone."""
 
 
 def inverse(y: Tensor, weights: GlowWeights, cond: Tensor | None = None) -> Tensor:
@@ -37,5 +35,8 @@ def inverse(y: Tensor, weights: GlowWeights, cond: Tensor | None = None) -> Tens
     h = F.elu(F.conv2d(h, weights.middle, weights.middle_bias))
     raw = F.conv2d(h, weights.last, weights.last_bias, padding=1)
     x2 = affine_inverse(y2, *affine_parameters(raw, affine=weights.affine))
-    v = torch.cat([given, x2], dim=1)
-    return F.conv2d(v, weights.matrix[:, :, None, None], weights.offset)
+    x = torch.cat([given, x2], dim=1)
+    if weights.mixing is not None:
+        matrix, offset = weights.mixing
+        x = F.conv2d(x, matrix[:, :, None, None], offset)
+    return x

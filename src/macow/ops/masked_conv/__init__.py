@@ -1,4 +1,6 @@
-"""The masked convolution and its inverse: `ops.masked_conv.forward`, `inverse`."""
+"""The masked convolution and its inverse: `ops.masked_conv.forward`, `inverse`, `inverter`."""
+
+from collections.abc import Callable
 
 from torch import Tensor
 from torch.cuda import device_of
@@ -17,21 +19,34 @@ from macow.ops.serving import kernels_serve
 
 
 def inverse(
-    y: Tensor,
-    weights: MaskedConvWeights,
-    order: Order,
-    context: Tensor | None = None,
-    norm: tuple[Tensor, Tensor] | None = None,
+    y: Tensor, weights: MaskedConvWeights, order: Order, context: Tensor | None = None
 ) -> Tensor:
-    """Undoes `forward`; `norm` is a factor and an offset by channel that y goes through first."""
-    if kernels_serve(y, *weights, context) and max(y.shape[2:]) <= 256:
+    """Undoes `forward`."""
+    return inverter(weights, order)(y, context)
+
+
+def inverter(
+    weights: MaskedConvWeights, order: Order, norm: tuple[Tensor, Tensor] | None = None
+) -> Callable[[Tensor, Tensor | None], Tensor]:
+    """Undoes `forward` for many images: `(y, context) -> x`.
+
+    `norm` is a factor and an offset by channel that y goes through first.
+    """
+    packed = None
+    if kernels_serve(*weights):
         from macow.ops.masked_conv import kernel
 
-        with device_of(y):  # type: ignore[no-untyped-call] # kernels are launched there
-            return kernel.inverse(y, weights, order, context, norm=norm)
-    if norm is not None:
-        y = y * norm[0][:, None, None] + norm[1][:, None, None]
-    return reference.inverse(y, weights, order, context)
+        packed = kernel.pack(weights)
+
+    def undo(y: Tensor, context: Tensor | None = None) -> Tensor:
+        if packed is not None and kernels_serve(y, context) and max(y.shape[2:]) <= 256:
+            with device_of(y):  # type: ignore[no-untyped-call] # kernels are launched there
+                return kernel.inverse(y, packed, order, context, norm=norm)
+        if norm is not None:
+            y = y * norm[0][:, None, None] + norm[1][:, None, None]
+        return reference.inverse(y, weights, order, context)
+
+    return undo
 
 
 __all__ = [
@@ -41,6 +56,7 @@ __all__ = [
     "forward",
     "hidden",
     "inverse",
+    "inverter",
     "turn",
     "turn_back",
 ]
