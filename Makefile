@@ -29,6 +29,7 @@ docs: .venv/dev # not --quiet, which would hide dead links from --strict
 
 pages: .venv/dev
 	$(BIN)/python tests/pages.py
+	$(BIN)/python tests/synthesis.py
 
 bench: .venv/base
 	$(BIN)/macow bench inverse

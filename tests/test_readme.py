@@ -55,11 +55,6 @@ def test_the_figures_of_sampling_are_measured():
     assert f"{costs['cifar10']:.3f} ms for a CIFAR-10 image" in README
     ratio = costs["cifar10"] / costs["glow-cifar10"]
     assert f"{ratio:.2f} times our\n  Glow" in README
-    log = (ROOT / "docs" / "experiments.md").read_text()
-    for row in rows("sampling_gpu.csv"):
-        assert f"| `{row['model']}` |" in log
-        assert f" {row['ms_per_image']} |" in log
-        assert float(row["error"]) < 2 * float(row["plain_error"])
     ratios = [
         float(r["wall_to_forward"]) for r in rows("sampler_cpu.csv") if r["pass"] == "sampler"
     ]

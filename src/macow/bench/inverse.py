@@ -40,12 +40,12 @@ class InverseCost:
     """The same with torch's default precision: on a GPU, TF32 convolutions."""
 
 
-def stir(model: FlowModel, generator: Generator) -> None:
+def stir(model: FlowModel, generator: Generator, size: float = 0.1) -> None:
     """Before initialisation, moves layers that start at 0 off it: no transform stays trivial."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith("gain") and not parameter.any():
-                parameter.copy_(0.1 * torch.randn(parameter.shape, generator=generator))
+                parameter.copy_(size * torch.randn(parameter.shape, generator=generator))
 
 
 @torch.no_grad()

@@ -1,12 +1,12 @@
 """What drawing an image costs, and what it loses."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator
 
 from macow.bench.images import natural_images
 from macow.bench.inverse import stir
@@ -47,6 +47,7 @@ class SamplingCost:
     plain_largest: float
     levels: float
     """What `x - inverse(flow(x))` loses at most, in grey levels."""
+    plain_levels: float
     sequential_ms_per_image: float | None
     """By an inverse that goes pixel by pixel, of models that have one."""
 
@@ -73,18 +74,20 @@ def measure(
     sampler = model.sampler()
     first_s = seconds(lambda: sampler.invert(z), device)
     x = sampler.invert(z)[:CHECKED]
-    lost, plain_lost = _lost(model, x, z[:CHECKED])
-    levels = (x - model.continuous(images[:CHECKED], 0.5)).abs() * 2 ** (model.n_bits - 1)
+    with plain_torch():
+        plain = model.flow.inverse(z[:CHECKED])
+    lost, plain_lost = (model.flow(v)[0] - z[:CHECKED] for v in (x, plain))
+    truth = model.continuous(images[:CHECKED], 0.5)
+    levels, plain_levels = ((v - truth).abs() * 2 ** (model.n_bits - 1) for v in (x, plain))
     sequential = None
     if any(isinstance(m, MaskedAutoregressive | AutoregressiveConv) for m in model.modules()):
         with one_pixel_at_a_time():
-            model.flow.inverse(z)
             sequential = 1e3 * seconds(lambda: model.flow.inverse(z), device) / batch_size
     found = {}
     for size in (batch_size, 1, *others):
         some = z[torch.arange(size, device=device) % len(z)]
         sampler = model.sampler()  # its own for each size, captured for it
-        sampler.invert(some)
+        _warm_up(partial(sampler.invert, some), device)
         times = [seconds(partial(sampler.invert, some), device) for _ in range(repeats)]
         found[size] = median(times)
     best = min(found, key=lambda size: found[size] / size)
@@ -102,6 +105,7 @@ def measure(
         largest=lost.abs().max().item(),
         plain_largest=plain_lost.abs().max().item(),
         levels=levels.max().item(),
+        plain_levels=plain_levels.max().item(),
         sequential_ms_per_image=sequential,
     )
 
@@ -110,7 +114,7 @@ def _model(name: str, device: str, seed: int) -> FlowModel:
     generator = Generator().manual_seed(seed)
     torch.manual_seed(seed)
     model = preset(name).model.build()
-    stir(model, generator)
+    stir(model, generator, size=0.05)  # 0.1 makes deep models singular, see docs/experiments.md
     images = natural_images(CHECKED, model.shape, generator).to(device)
     model.to(device)
     with initializing(model):
@@ -118,7 +122,9 @@ def _model(name: str, device: str, seed: int) -> FlowModel:
     return model.given(model.labels[0]) if model.labels else model
 
 
-def _lost(model: FlowModel, x: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
-    with plain_torch():
-        plain = model.flow.inverse(z)
-    return model.flow(x)[0] - z, model.flow(plain)[0] - z
+def _warm_up(run: Callable[[], object], device: str) -> None:
+    """Once, and on a GPU for a second: its clocks rise only while it works."""
+    left = 0.0 if torch.device(device).type == "cpu" else 1.0
+    run()
+    while left > 0:
+        left -= seconds(run, device)

@@ -107,6 +107,7 @@ def _sampling(options: Namespace) -> list[dict[str, str]]:
                 "largest": f"{cost.largest:.2e}",
                 "plain_largest": f"{cost.plain_largest:.2e}",
                 "levels": f"{cost.levels:.4f}",
+                "plain_levels": f"{cost.plain_levels:.4f}",
                 "pixel_by_pixel_ms": ""
                 if cost.sequential_ms_per_image is None
                 else f"{cost.sequential_ms_per_image:.2f}",
