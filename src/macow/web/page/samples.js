@@ -1,0 +1,69 @@
+// Samples: a grid by temperature, seed and count.
+
+import { ask } from "./api.js";
+import { byId, el, offer, valid } from "./dom.js";
+import { Task } from "./task.js";
+
+export function samples(model) {
+  const panel = byId("samples");
+  const form = panel.querySelector("form");
+  const task = new Task(panel.querySelector(".task"));
+  const grid = byId("grid");
+  const save = byId("save-grid");
+  const [temperature, seed, count, label] = ["temperature", "seed", "count", "samples-label"].map(byId);
+
+  temperature.value = model.temperature;
+  seed.value = model.seed;
+  count.max = model.most_count;
+  count.value = Math.min(model.most_count, model.labels.length ? 8 * model.labels.length : 64);
+  grid.classList.toggle("large", model.shape[2] >= 64);
+
+  function draw() {
+    byId("temperature-is").value = Number(temperature.value).toFixed(2);
+    if (!valid(form)) return;
+    const wish = {
+      temperature: Number(temperature.value),
+      seed: Number(seed.value),
+      count: Number(count.value),
+      label: label.value || null,
+    };
+    offer(save, null);
+    task.run(async (signal, progress) => {
+      await ask("/api/samples", wish, {
+        signal,
+        onWait: (text) => progress(0, 0, text),
+        onLine: (line) => {
+          if (line.grid) return offer(save, line.grid, name(wish));
+          line.images.forEach((source, i) => put(line.first + i, source));
+          progress(line.first + line.images.length, line.of);
+        },
+      });
+      while (grid.children.length > wish.count) grid.lastChild.remove();
+      turns(wish);
+      task.status.textContent = `${wish.count} samples at temperature ${wish.temperature}`;
+    });
+  }
+
+  function put(place, source) {
+    while (grid.children.length <= place) {
+      grid.append(el("img", { alt: `sample ${grid.children.length}` }));
+    }
+    grid.children[place].src = source;
+  }
+
+  // A column for each label, where they take turns.
+  function turns(wish) {
+    const columns = model.labels.length && !wish.label && wish.count >= model.labels.length;
+    grid.classList.toggle("turns", Boolean(columns));
+    grid.style.setProperty("--turns", model.labels.length);
+  }
+
+  const name = (wish) => `${model.name}-seed${wish.seed}-t${wish.temperature}.png`;
+  form.addEventListener("input", draw);
+  form.addEventListener("submit", (event) => event.preventDefault());
+  byId("another").addEventListener("click", () => {
+    seed.value = (Number(seed.value) + 1) % 2 ** 32;
+    draw();
+  });
+  return draw;
+}
