@@ -26,7 +26,8 @@ def run(argv: Sequence[str]) -> None:
     try:
         from macow.web.explorer import Explorer
         from macow.web.runs import Run
-        from macow.web.server import application, listen, serve
+        from macow.web.server import listen, server
+        from macow.web.worker import Worker
     except ModuleNotFoundError as error:
         if error.name not in ("starlette", "uvicorn"):
             raise
@@ -50,4 +51,4 @@ def run(argv: Sequence[str]) -> None:
         if options.open:
             webbrowser.open(address)
         with suppress(KeyboardInterrupt):  # the way it is meant to end
-            serve(application(explorer, runs), listener)
+            server(explorer, runs, Worker()).run([listener])

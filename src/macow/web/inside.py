@@ -79,8 +79,9 @@ def receptive_fields(
     reach = _reach([conv for _, conv in stack])
     for count, (name, conv) in enumerate(stack, 1):
         field = _field(model, [conv for _, conv in stack[:count]], reach, label)
-        share = (field / field.max()).double().cpu().numpy()
-        yield {"name": name, "order": conv.order, "field": share.round(6).tolist()}
+        shares = (field / field.max()).tolist()
+        rounded = [[float(f"{share:.3g}") for share in row] for row in shares]  # 0 is 0, no other
+        yield {"name": name, "order": conv.order, "field": rounded}
 
 
 def _reach(stack: list[MaskedConv]) -> int:

@@ -200,15 +200,15 @@ async def _gone(request: Request, error: Exception) -> Response:
     return Response(status_code=GONE)
 
 
-def application(explorer: Explorer, runs: Sequence[Run]) -> Guard:
-    """The server as an ASGI application."""
-    worker = Worker()
+def application(explorer: Explorer, runs: Sequence[Run], worker: Worker) -> Guard:
+    """All of it but the socket; the worker lives as long as the server."""
 
     @asynccontextmanager
     async def living(_: Starlette) -> AsyncIterator[None]:
         worker.begin()
         yield
-        worker.end()
+        worker.stop()
+        worker.join()
 
     handlers = {
         Busy: _busy,
@@ -234,16 +234,29 @@ def listen(port: int) -> socket.socket:
     return listener
 
 
-def serve(app: Guard, listener: socket.socket) -> None:
-    """Answers until Ctrl-C."""
+class Server(uvicorn.Server):
+    """Ends what is computed as well: uvicorn would wait for it, then complain."""
+
+    def __init__(self, config: uvicorn.Config, worker: Worker) -> None:
+        super().__init__(config)
+        self.worker = worker
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """First the worker, so that open answers come to an end."""
+        self.worker.stop()
+        await super().shutdown(sockets)
+
+
+def server(explorer: Explorer, runs: Sequence[Run], worker: Worker) -> Server:
+    """Answers once it runs, until Ctrl-C."""
     config = uvicorn.Config(
-        app,
+        application(explorer, runs, worker),
         log_level="warning",
         access_log=False,
         ws="none",
         server_header=False,
         proxy_headers=False,
         limit_concurrency=MOST_CONNECTIONS,
-        timeout_graceful_shutdown=1,
+        timeout_graceful_shutdown=5,
     )
-    uvicorn.Server(config).run([listener])
+    return Server(config, worker)

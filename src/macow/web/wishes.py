@@ -1,6 +1,6 @@
 """What a page may ask for: each field is read strictly, and what does not fit is named."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from macow.documents import from_dict, loads
@@ -47,8 +47,8 @@ class End:
 class Between:
     """The line from one end to the other."""
 
-    start: End
-    end: End
+    start: End = field(default_factory=End)
+    end: End = field(default_factory=lambda: End(sample=1))
     frames: int = 24
     label: str | None = None
 
@@ -60,7 +60,7 @@ class Between:
 class Levels:
     """Images like one, each level in turn drawn anew `count` times."""
 
-    start: End
+    start: End = field(default_factory=End)
     count: int = 8
     temperature: float = 1.0
     seed: int = 0
@@ -76,7 +76,7 @@ class Levels:
 class Fields:
     """The receptive fields of a level's masked convolutions."""
 
-    level: int
+    level: int = 1
     label: str | None = None
 
 

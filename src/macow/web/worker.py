@@ -67,11 +67,18 @@ class Worker:
         """Starts the thread."""
         self._thread.start()
 
-    def end(self) -> None:
-        """Stops between two batches."""
+    def stop(self) -> None:
+        """Ends between two batches, and with it every open answer."""
         with self._changed:
             self._stopped = True
+            while self._line:
+                job = self._line.popleft()
+                job.deliver(Problem(503, "the server ends"))
+                job.deliver(None)
             self._changed.notify()
+
+    def join(self) -> None:
+        """Waits for that."""
         self._thread.join()
 
     def open(self) -> Job:

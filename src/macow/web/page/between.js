@@ -15,7 +15,7 @@ export function between(model) {
   const [temperature, frames, label] = ["between-temperature", "frames", "between-label"].map(byId);
   const [film, frame, place, play, save] = ["film", "frame", "place", "play", "save-film"].map(byId);
   const ends = [new End(byId("end-a"), "From", model, task, walk, 0),
-    new End(byId("end-b"), "To", model, task, walk, 1)];
+    new End(byId("end-b"), "To", model, task, walk, 2)];
   let pictures = [];
   let playing = null;
 

@@ -9,7 +9,7 @@ export function histogram(reference, here) {
   const room = (last - first) * 0.5; // what lies farther away stands at the edge
   const low = Math.max(Math.min(first, here), first - room);
   const high = Math.min(Math.max(last, here), last + room);
-  const [width, height, bottom] = [480, 150, 24];
+  const [width, height, bottom] = [400, 140, 24];
   const x = (bits) => 8 + ((width - 16) * (Math.min(Math.max(bits, low), high) - low)) / (high - low);
   const y = (share) => height - bottom - ((height - bottom - 30) * share) / Math.max(...shares);
   const bars = shares.map((share, i) =>
@@ -32,8 +32,8 @@ export function histogram(reference, here) {
     label(Math.min(Math.max(at, 28), width - 28), 15, mark, "middle", "here-label"));
 }
 
-export function curves(runs) {
-  const [width, height, left, bottom] = [900, 340, 52, 28];
+export function curves(runs, width) {
+  const [height, left, bottom] = [Math.min(340, Math.max(220, width / 2.5)), 52, 28];
   const points = runs.flatMap((run) => [...run.train, ...run.test]);
   if (!points.length) return svg("svg", { viewBox: `0 0 ${width} 40` }, label(left, 24, "no figures yet", "start"));
   const far = Math.max(1, ...points.map(([step]) => step));
@@ -59,7 +59,7 @@ export function curves(runs) {
     ...ticks(low, high, 5).flatMap((bits) => [
       svg("line", { class: "rule", x1: left, x2: width - 14, y1: y(bits), y2: y(bits) }),
       label(left - 8, y(bits) + 4, number(bits, high - low < 0.5 ? 3 : 2), "end")]),
-    ...ticks(0, far, 5).map((step) => label(x(step), height - 7, step.toLocaleString("en"))),
+    ...ticks(0, far, width / 150).map((step) => label(x(step), height - 7, step.toLocaleString("en"))),
     ...drawn);
 }
 

@@ -22,7 +22,10 @@ export class End {
     this.legend = box.firstChild;
     this.name = name;
     place.append(box);
-    this.input.addEventListener("change", () => this.take(this.input.files[0]));
+    this.input.addEventListener("change", (event) => {
+      event.stopPropagation(); // the form would ask before the image is there
+      this.take(this.input.files[0]);
+    });
     this.back.addEventListener("click", () => this.show(null));
     box.addEventListener("dragover", (event) => event.preventDefault());
     box.addEventListener("drop", (event) => {
@@ -39,14 +42,16 @@ export class End {
 
   async take(file) {
     if (!file) return;
+    let image = null;
     await this.task.run(async (signal) => {
       if (file.size > this.model.most_upload) throw new Mistake(tooLarge(file, this.model));
       const answer = await ask("/api/image", file, { signal }).catch((error) => {
         throw error instanceof Mistake ? new Mistake(`${file.name}: ${error.message}`) : error;
       });
-      queueMicrotask(() => this.show(answer.image));
+      image = answer.image;
     });
     this.input.value = "";
+    if (image) this.show(image);
   }
 
   show(image) {

@@ -47,7 +47,7 @@ export function inside(model) {
     fieldTask.run(async (signal) => {
       const wish = { level: Number(level.value), label: label.value || null };
       const { fields: found } = await ask("/api/fields", wish, { signal });
-      byId("fields").replaceChildren(...found.map((one, i) => field(one, found[i - 1], i)));
+      byId("fields").replaceChildren(...found.map((one, i) => field(one, found[i - 1], i, reach(found.at(-1).field))));
     });
   }
 
@@ -58,7 +58,7 @@ export function inside(model) {
     levels();
   });
   for (const one of model.masked_levels) level.append(el("option", { value: one, textContent: one }));
-  level.addEventListener("change", fields);
+  for (const chooser of [level, label]) chooser.addEventListener("change", fields);
   if (!model.masked_levels.length) {
     byId("fields").replaceWith(el("p", { textContent: "This model has no masked convolutions." }));
     level.disabled = true;
@@ -70,10 +70,16 @@ export function inside(model) {
   };
 }
 
+// How far from the middle a pixel still counts.
+function reach(rows) {
+  const middle = (rows.length - 1) / 2;
+  const far = rows.map((row, r) => row.map((share, c) => (share ? Math.max(Math.abs(r - middle), Math.abs(c - middle)) : 0)));
+  return Math.max(...far.flat());
+}
+
 // Slopes fall off fast: by their logarithm, three powers of ten are seen.
-function field({ name, order, field: rows }, before, i) {
-  const side = rows.length;
-  const middle = (side - 1) / 2;
+function field({ name, order, field: rows }, before, i, far) {
+  const middle = (rows.length - 1) / 2;
   const cells = rows.flatMap((row, r) => row.map((share, c) => {
     if (!share) return null;
     const kind = r === middle && c === middle ? "middle" : before && !before.field[r][c] ? "new" : "";
@@ -83,7 +89,7 @@ function field({ name, order, field: rows }, before, i) {
   })).filter(Boolean);
   const caption = `${i + 1}. ${i ? "then " : ""}${order}`;
   return el("li", {}, el("figure", {},
-    svg("svg", { viewBox: `-.5 -.5 ${side + 1} ${side + 1}`, role: "img",
+    svg("svg", { viewBox: `${middle - far - 0.5} ${middle - far - 0.5} ${2 * far + 2} ${2 * far + 2}`, role: "img",
       "aria-label": `${caption}: ${cells.length} pixels count` }, ...cells),
     el("figcaption", { title: name }, el("strong", { textContent: caption }), ` ${cells.length} pixels`)));
 }

@@ -29,8 +29,9 @@ export function training(model) {
   }
 
   function show(runs) {
-    byId("curves").hidden = false;
-    byId("curves").replaceChildren(curves(runs));
+    const place = byId("curves");
+    place.hidden = false;
+    place.replaceChildren(curves(runs, place.clientWidth));
     runs.forEach((run, i) => {
       if (!cards[i]) {
         cards[i] = new Card(run, i);
@@ -51,7 +52,7 @@ class Card {
     this.picture = el("img", { hidden: true });
     this.slider = el("input", { type: "range", min: 0, step: 1, hidden: true,
       "aria-label": `${run.name}: samples over time` });
-    this.caption = el("p", { className: "lead", hidden: true });
+    this.caption = el("p", { className: "when", hidden: true });
     this.element = el("article", { className: `card run run${i % 6}` },
       el("h3", { textContent: run.name }), this.figures, this.picture, this.slider, this.caption);
     this.steps = [];
@@ -60,7 +61,7 @@ class Card {
 
   show(run) {
     const of = run.steps ? ` of ${run.steps.toLocaleString("en")}` : "";
-    const rows = [["step", `${run.step.toLocaleString("en")}${of}${since(run)}`]];
+    const rows = [["step", run.step ? `${run.step.toLocaleString("en")}${of}${since(run)}` : "no figures yet"]];
     if (run.test.length) rows.push(["test bits/dim", `${number(run.test.at(-1)[1], 3)}, best ${number(run.best, 3)}`]);
     if (run.train.length) rows.push(["training bits/dim", number(run.train.at(-1)[1], 3)]);
     if (run.images_per_s) rows.push(["speed", `${number(run.images_per_s, 0)} images/s`]);
