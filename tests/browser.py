@@ -58,8 +58,10 @@ def contrast(page, selector):
           .map((value) => (value <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4));
         return 0.2126 * r + 0.7152 * g + 0.0722 * b;
       };
+      const colour = (name, of) => getComputedStyle(of)[name];
+      const clear = "rgba(0, 0, 0, 0)";
       let paper = element;
-      while (getComputedStyle(paper).backgroundColor === "rgba(0, 0, 0, 0)") paper = paper.parentElement;
-      const found = [getComputedStyle(element).color, getComputedStyle(paper).backgroundColor].map(light);
+      while (colour("backgroundColor", paper) === clear) paper = paper.parentElement;
+      const found = [colour("color", element), colour("backgroundColor", paper)].map(light);
       return (Math.max(...found) + 0.05) / (Math.min(...found) + 0.05);
     }""")

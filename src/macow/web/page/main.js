@@ -67,6 +67,7 @@ try {
     samples: samples(model), score: score(model), between: between(model),
     inside: inside(model), training: training(model),
   });
+  for (const hidden of document.querySelectorAll("main, .tabs")) hidden.hidden = false;
   show(location.hash.slice(1));
 } catch (error) {
   byId("facts").textContent = error.message;
