@@ -19,7 +19,7 @@ from macow import data
 from macow.sampler import latents
 from macow.train import fit
 from macow.web.explorer import FRESH
-from macow.web.runs import Run
+from macow.web.runs import told_apart
 from macow.web.server import MOST_UPLOAD
 from macow.web.worker import OPEN_AT_ONCE
 from small_runs import changed, train
@@ -381,7 +381,7 @@ def test_curves_grow_while_a_run_trains(browser, tmp_path):
     (other / "metrics.jsonl").write_text('{"step": 9, "bits": 3.5, "test_bits": 3.25}\n')
     config = changed(steps=1_000_000, log_every=2, eval_every=10)
     with (
-        served(runs=[Run(folder), Run(other)]) as running,
+        served(runs=told_apart([folder, other])) as running,
         opened(browser, running.address, "training") as page,
     ):
         live, beside = page.locator(".run").nth(0), page.locator(".run").nth(1)
@@ -520,7 +520,7 @@ def test_the_pictures_of_the_docs(browser, digits, files, tmp_path):
         config = changed(macow.preset("digits"), steps=240, **(every | {"eval_every": 20}))
     for name, rate in {"quick": 1e-3, "slow": 2e-4}.items():
         fit(changed(config, lr=rate), "digits", tmp_path / name, quiet=True)
-    runs = [Run(tmp_path / "quick"), Run(tmp_path / "slow")]
+    runs = told_apart([tmp_path / "quick", tmp_path / "slow"])
     with served(runs=runs) as running, opened(browser, running.address) as page:
         page.get_by_role("slider", name="Temperature").fill("0.8")
         drawn(page, "64 samples at temperature 0.8")

@@ -6,7 +6,7 @@ import pytest
 
 from explorers import served
 from macow.train import fit
-from macow.web.runs import MOST_POINTS, Run
+from macow.web.runs import MOST_POINTS, told_apart
 from small_runs import SMALL, rows
 
 
@@ -18,7 +18,7 @@ def trained(tmp_path_factory):
 
 
 def test_a_run_tells_its_curves_and_samples(trained, tmp_path):
-    with served(runs=[Run(trained), Run(tmp_path)]) as running:
+    with served(runs=told_apart([trained, tmp_path])) as running:
         small, empty = json.loads(running.ask("GET", "/api/runs")[2])["runs"]
         assert small["name"] == "small"
         assert (small["step"], small["steps"]) == (6, 6)
@@ -38,11 +38,14 @@ def test_a_run_tells_its_curves_and_samples(trained, tmp_path):
 
 
 def test_new_rows_are_seen_and_damage_is_left_out(tmp_path):
-    run, file = Run(tmp_path), tmp_path / "metrics.jsonl"
+    (run,), file = told_apart([tmp_path]), tmp_path / "metrics.jsonl"
     file.write_text('{"step": 1, "bits": 3.0}\n')
     assert run.about()["train"] == [[1, 3.0]]
     with file.open("a") as out:
-        out.write('{"step": 2, "bits": null}\n{"step": 3, "bits": 2.5, "test_bits": 2.6}\n{"st')
+        out.write(
+            '{"step": 2, "bits": null}\n{"step": 3, "bits": 2.5, "test_bits": 2.6}\n'
+            '{"step": 4, "bits": NaN, "test_bits": "low"}\n{"st'
+        )
     about = run.about()
     assert about["train"] == [[1, 3.0], [3, 2.5]]
     assert about["test"] == [[3, 2.6]]
@@ -55,11 +58,21 @@ def test_new_rows_are_seen_and_damage_is_left_out(tmp_path):
 def test_long_curves_are_thinned_to_what_a_screen_shows(tmp_path):
     many = [{"step": step, "bits": 1.0} for step in range(5000)]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in many))
-    train = Run(tmp_path).about()["train"]
+    train = told_apart([tmp_path])[0].about()["train"]
     assert len(train) == MOST_POINTS
     assert (train[0][0], train[-1][0]) == (0, 4999)
 
 
+def test_runs_are_named_so_that_they_differ(tmp_path):
+    folders = [tmp_path / name for name in ("one/run", "two/run", "other")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    assert [run.name for run in told_apart(folders[:2])] == ["one/run", "two/run"]
+    assert [run.name for run in told_apart(folders[1:])] == ["run", "other"]
+    assert [run.name for run in told_apart([folders[0]] * 2)] == ["run", "run"]
+    assert told_apart([]) == []
+
+
 def test_a_run_that_is_not_there_is_named(tmp_path):
     with pytest.raises(ValueError, match="nowhere: no such folder"):
-        Run(tmp_path / "nowhere")
+        told_apart([tmp_path / "nowhere"])

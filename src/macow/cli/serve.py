@@ -25,7 +25,7 @@ def run(argv: Sequence[str]) -> None:
     options = parse(arguments, argv)
     try:
         from macow.web.explorer import Explorer
-        from macow.web.runs import Run
+        from macow.web.runs import told_apart
         from macow.web.server import listen, server
         from macow.web.worker import Worker
     except ModuleNotFoundError as error:
@@ -36,7 +36,7 @@ def run(argv: Sequence[str]) -> None:
     folders = [Path(name) for name in options.runs]
     if (folder / "metrics.jsonl").exists() and folder.resolve() not in map(Path.resolve, folders):
         folders.insert(0, folder)
-    runs = [Run(path) for path in folders]
+    runs = told_apart(folders)
     explorer = Explorer(
         folder.resolve().name,
         load(options.model, options.device),

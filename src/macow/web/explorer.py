@@ -53,8 +53,7 @@ class Explorer:
         self.model = model
         self.sampler = model.sampler()
         self.reference = reference
-        self.temperature = temperature
-        self.seed = seed
+        self.begin = Samples(temperature=temperature, seed=seed)
         self.batch_size = batch_size
         self.most_count = max(1, min(MOST_COUNT, MOST_VALUES // model.num_dims))
 
@@ -71,8 +70,8 @@ class Explorer:
             "parameters": sum(p.numel() for p in self.model.parameters()),
             "labels": self.model.labels,
             "reference": histogram,
-            "temperature": self.temperature,
-            "seed": self.seed,
+            "temperature": self.begin.temperature,
+            "seed": self.begin.seed,
             "most_count": self.most_count,
             "most_pixels": MOST_PIXELS,
             "drawing": drawing(self.model),
@@ -100,11 +99,11 @@ class Explorer:
     def score(self, content: bytes, label: str | None) -> Iterator[Answer]:
         """What an image costs, where, and whether it comes back."""
         model, images = self._given(label), self._read(content)
-        (found,) = score(model, images, seed=self.seed, reference=self.reference)
+        (found,) = score(model, images, seed=self.begin.seed, reference=self.reference)
         if not math.isfinite(found.bits_per_dim):
             raise ArithmeticError("its likelihood is not finite: `macow check` looks at the model")
         cut, back = self._cut(images), model.decode(model.encode(images))
-        bits = bits_map(model, images, seed=self.seed)[0].double().cpu().numpy()
+        bits = bits_map(model, images, seed=self.begin.seed)[0].double().cpu().numpy()
         yield {
             **asdict(found),
             "image": _png(cut[0].cpu().numpy()),

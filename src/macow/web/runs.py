@@ -1,7 +1,9 @@
 """What run folders tell while they train."""
 
+import math
 import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,33 +16,41 @@ MOST_POINTS = 600
 """Of a curve: more than a screen shows."""
 
 
+def told_apart(folders: Sequence[Path]) -> list["Run"]:
+    """Runs, each named by as many parts of its path's end as tell it from the others."""
+    paths, depth = [folder.resolve().parts for folder in folders], 1
+    while len({path[-depth:] for path in paths}) < len(set(paths)):
+        depth += 1
+    return [
+        Run(folder, "/".join(path[-depth:])) for folder, path in zip(folders, paths, strict=True)
+    ]
+
+
 class Run:
     """A run folder, read again when its figures have changed."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str) -> None:
         if not folder.is_dir():
             raise ValueError(f"{folder}: no such folder")
         self.folder = folder
-        self.name = folder.resolve().name
+        self.name = name
         self._seen: tuple[int, int] | None = None
         self._rows: list[dict[str, Any]] = []
 
     def about(self) -> dict[str, Any]:
         """Its curves so far, and the steps it drew samples at."""
-        rows = self._figures()
-        config = self._config()
-        test = [row for row in rows if row.get("test_bits") is not None]
-        timed = [row for row in rows if row.get("images_per_s") is not None]
+        rows, config = self._figures(), self._config()
+        test, speed = _curve(rows, "test_bits"), _curve(rows, "images_per_s")
         return {
             "name": self.name,
             "data": config.get("data"),
             "steps": _steps(config),
-            "step": rows[-1]["step"] if rows else 0,
+            "step": int(rows[-1]["step"]) if rows else 0,
             "age_s": None if self._seen is None else round(time.time() - self._seen[0] / 1e9, 1),
-            "images_per_s": timed[-1]["images_per_s"] if timed else None,
-            "best": min((row["test_bits"] for row in test), default=None),
-            "train": _thinned([[r["step"], r["bits"]] for r in rows if r.get("bits") is not None]),
-            "test": _thinned([[row["step"], row["test_bits"]] for row in test]),
+            "images_per_s": speed[-1][1] if speed else None,
+            "best": min((bits for _, bits in test), default=None),
+            "train": _thinned(_curve(rows, "bits")),
+            "test": _thinned(test),
             "samples": self._sample_steps(),
         }
 
@@ -80,6 +90,12 @@ def _steps(config: dict[str, Any]) -> int | None:
     train = config.get("train")
     steps = train.get("steps") if isinstance(train, dict) else None
     return steps if type(steps) is int else None
+
+
+def _curve(rows: list[dict[str, Any]], name: str) -> list[list[float]]:
+    """The steps at which a figure is known, with it."""
+    known = [(int(row["step"]), row[name]) for row in rows if type(row.get(name)) in (int, float)]
+    return [[step, value] for step, value in known if math.isfinite(value)]
 
 
 def _thinned(points: list[list[float]]) -> list[list[float]]:

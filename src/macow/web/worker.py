@@ -5,6 +5,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 OPEN_AT_ONCE = 8
@@ -49,7 +50,8 @@ class Job:
 
     def deliver(self, item: Answer | Problem | None) -> None:
         """From the worker's thread."""
-        self._loop.call_soon_threadsafe(self.items.put_nowait, item)
+        with suppress(RuntimeError):  # the loop is closed: the server has ended
+            self._loop.call_soon_threadsafe(self.items.put_nowait, item)
 
 
 class Worker:

@@ -10,7 +10,7 @@ export function histogram(reference, here) {
   const low = Math.max(Math.min(first, here), first - room);
   const high = Math.min(Math.max(last, here), last + room);
   const [width, height, bottom] = [400, 140, 24];
-  const x = (bits) => 8 + ((width - 16) * (Math.min(Math.max(bits, low), high) - low)) / (high - low);
+  const x = (bits) => 8 + ((width - 16) * (Math.min(Math.max(bits, low), high) - low)) / (high - low || 1);
   const y = (share) => height - bottom - ((height - bottom - 30) * share) / Math.max(...shares);
   const bars = shares.map((share, i) =>
     svg("rect", {

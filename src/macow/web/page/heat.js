@@ -9,8 +9,8 @@ export function heat(rows) {
   const height = rows.length;
   const width = rows[0].length;
   const values = rows.flat();
-  const low = Math.min(...values);
-  const high = Math.max(...values);
+  const low = values.reduce((a, b) => Math.min(a, b)); // Math.min(...) takes not so many
+  const high = values.reduce((a, b) => Math.max(a, b));
   const most = values.indexOf(high);
   const canvas = el("canvas", { width, height, role: "img" });
   canvas.setAttribute("aria-label", `bits by pixel, from ${low.toFixed(1)} to ${high.toFixed(1)}, ` +
