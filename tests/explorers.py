@@ -83,15 +83,15 @@ class Gate:
     """Holds up a sampler: each batch waits until it is let through."""
 
     def __init__(self, sampler):
-        self.decode = sampler.decode
+        self.invert = sampler.invert
         self.passes = threading.Semaphore(0)
         self.batches = 0
-        sampler.decode = self
+        sampler.invert = self
 
-    def __call__(self, z, labels=None):
+    def __call__(self, z, cond=None):
         self.batches += 1
         assert self.passes.acquire(timeout=60)
-        return self.decode(z, labels)
+        return self.invert(z, cond)
 
     def let(self, count):
         self.passes.release(count)

@@ -55,14 +55,14 @@ def model(digits):
 @pytest.fixture
 def hold(digits):
     """From when it is called on, the digits are as slow as one likes."""
-    gates, decode = [], digits.explorer.sampler.decode
+    gates, invert = [], digits.explorer.sampler.invert
 
     def begin():
         gates.append(Gate(digits.explorer.sampler))
         return gates[0]
 
     yield begin
-    digits.explorer.sampler.decode = decode
+    digits.explorer.sampler.invert = invert
     gates[0].let(1000)
 
 
@@ -198,19 +198,19 @@ def test_busy_is_said_and_waited_for(page, digits):
 
 def test_a_failure_is_told_where_it_happened_and_passes(page, digits):
     drawn(page, "64 samples at temperature 1")
-    decode = digits.explorer.sampler.decode
+    invert = digits.explorer.sampler.invert
 
-    def fail(z, labels=None):
+    def fail(z, cond=None):
         raise FloatingPointError("decoding is not finite")
 
-    digits.explorer.sampler.decode = fail
+    digits.explorer.sampler.invert = fail
     alert = page.locator("#samples").get_by_role("alert")
     try:
         page.get_by_role("slider", name="Temperature").fill("0.5")
         expect(alert).to_have_text("decoding is not finite")
         expect(page.locator("#grid img")).to_have_count(64)
     finally:
-        digits.explorer.sampler.decode = decode
+        digits.explorer.sampler.invert = invert
     page.get_by_role("slider", name="Temperature").fill("0.6")
     drawn(page, "64 samples at temperature 0.6")
     expect(alert).to_be_hidden()
@@ -227,6 +227,16 @@ def test_a_server_that_is_gone_is_said_and_nothing_is_lost(browser):
     )
     expect(page.locator("#grid img")).to_have_count(64)
     opening.__exit__(None, None, None)
+
+
+def test_what_lies_beyond_is_counted(page):
+    drawn(page, "64 samples at temperature 1")
+    page.get_by_role("slider", name="Temperature").fill("1.5")
+    drawn(page, "64 samples at temperature 1.5")
+    missing = page.locator("#grid img[alt^='no sample']").count()
+    assert missing > 0
+    text = f"{missing} of 64 lie beyond what the model can compute: they are left out."
+    expect(page.get_by_text(text)).to_be_visible()
 
 
 # Score

@@ -173,13 +173,13 @@ def test_who_does_not_read_is_dropped(digits, monkeypatch):
 
 
 def test_work_that_fails_costs_one_answer(digits, monkeypatch, caplog):
-    decode = digits.explorer.sampler.decode
+    invert = digits.explorer.sampler.invert
 
     def broken(error):
-        def fail(z, labels=None):
+        def fail(z, cond=None):
             raise error
 
-        digits.explorer.sampler.decode = fail
+        digits.explorer.sampler.invert = fail
         status, _, body = digits.ask("POST", "/api/samples", SAMPLES)
         return status, json.loads(body)["error"]
 
@@ -190,20 +190,20 @@ def test_work_that_fails_costs_one_answer(digits, monkeypatch, caplog):
     assert status == 500
     assert "a bug" not in text
     assert "a bug" in caplog.text
-    digits.explorer.sampler.decode = decode
+    digits.explorer.sampler.invert = invert
     assert digits.ask("POST", "/api/samples", SAMPLES)[0] == 200
 
 
 def test_a_failure_on_the_way_is_the_last_line(digits):
-    decode, calls = digits.explorer.sampler.decode, []
+    invert, calls = digits.explorer.sampler.invert, []
 
-    def fails_later(z, labels=None):
+    def fails_later(z, cond=None):
         calls.append(len(z))
         if len(calls) == 2:
             raise FloatingPointError("decoding is not finite")
-        return decode(z, labels)
+        return invert(z, cond)
 
-    digits.explorer.sampler.decode = fails_later
+    digits.explorer.sampler.invert = fails_later
     first, last = digits.lines("/api/samples", {"count": 64})
     assert len(first["images"]) == 4
     assert last == {"error": "decoding is not finite"}

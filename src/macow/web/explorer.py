@@ -14,14 +14,14 @@ from torch import Tensor
 from macow.check import reconstruction_error
 from macow.data.files import image_file
 from macow.data.images import fit
-from macow.dequantize import quantize
+from macow.dequantize import quantize, to_images
 from macow.latents import line
 from macow.model import FlowModel
 from macow.pictures import film, grid, picture
 from macow.sampler import latents
 from macow.score import Reference, bits_map, score
 from macow.web.inside import drawing, masked_convs, receptive_fields
-from macow.web.wishes import Between, End, Fields, Levels, Samples
+from macow.web.wishes import MOST_FRAMES, Between, End, Fields, Levels, Samples
 from macow.web.worker import Answer
 
 MOST_COUNT = 256
@@ -33,6 +33,8 @@ FIRST_BATCH, BATCH_SECONDS = 4, 0.1
 """Batches grow until they take so long: a request can be cancelled between two."""
 FRESH = 1 << 20
 """Levels are resampled from samples of this number and beyond, which nobody looks at otherwise."""
+
+BEYOND = "beyond what the model can compute: try a lower temperature, or `macow check`"
 
 
 class Explorer:
@@ -53,9 +55,10 @@ class Explorer:
         self.model = model
         self.sampler = model.sampler()
         self.reference = reference
-        self.begin = Samples(temperature=temperature, seed=seed)
+        self.defaults = Samples(temperature=temperature, seed=seed)
         self.batch_size = batch_size
         self.most_count = max(1, min(MOST_COUNT, MOST_VALUES // model.num_dims))
+        self.most_frames = max(2, min(MOST_FRAMES, MOST_VALUES // 4 // model.num_dims))
 
     def about(self) -> Answer:
         """What the page has to know before it asks for anything."""
@@ -70,9 +73,10 @@ class Explorer:
             "parameters": sum(p.numel() for p in self.model.parameters()),
             "labels": self.model.labels,
             "reference": histogram,
-            "temperature": self.begin.temperature,
-            "seed": self.begin.seed,
+            "temperature": self.defaults.temperature,
+            "seed": self.defaults.seed,
             "most_count": self.most_count,
+            "most_frames": self.most_frames,
             "most_pixels": MOST_PIXELS,
             "drawing": drawing(self.model),
             "masked_levels": sorted(masked_convs(self.model)),
@@ -83,13 +87,16 @@ class Explorer:
         if wish.count > self.most_count:
             raise ValueError(f"count must be at most {self.most_count}, got {wish.count}")
         z = wish.temperature * latents(self.model.shape, wish.seed, range(wish.count))
-        drawn: list[np.ndarray] = []
-        for batch in self._decoded(z, wish.label):
-            yield {"first": len(drawn), "of": wish.count, "images": [*map(_png, batch)]}
-            drawn += [*batch]
+        drawn: list[np.ndarray | None] = []
+        for batch in self._inverted(z, wish.label):
+            urls = [None if image is None else _png(image) for image in batch]
+            yield {"first": len(drawn), "of": wish.count, "images": urls}
+            drawn += batch
+        blank = np.zeros(self.model.shape, np.uint8)
         columns = len(self.model.labels) if self.model.labels and wish.label is None else None
         sheet = BytesIO()
-        grid(np.stack(drawn), columns).save(sheet, "png")
+        images = np.stack([blank if image is None else image for image in drawn])
+        grid(images, columns).save(sheet, "png")
         yield {"grid": _url("image/png", sheet.getvalue())}
 
     def image(self, content: bytes) -> Iterator[Answer]:
@@ -99,11 +106,11 @@ class Explorer:
     def score(self, content: bytes, label: str | None) -> Iterator[Answer]:
         """What an image costs, where, and whether it comes back."""
         model, images = self._given(label), self._read(content)
-        (found,) = score(model, images, seed=self.begin.seed, reference=self.reference)
+        (found,) = score(model, images, seed=self.defaults.seed, reference=self.reference)
         if not math.isfinite(found.bits_per_dim):
             raise ArithmeticError("its likelihood is not finite: `macow check` looks at the model")
         cut, back = self._cut(images), model.decode(model.encode(images))
-        bits = bits_map(model, images, seed=self.begin.seed)[0].double().cpu().numpy()
+        bits = bits_map(model, images, seed=self.defaults.seed)[0].double().cpu().numpy()
         yield {
             **asdict(found),
             "image": _png(cut[0].cpu().numpy()),
@@ -115,12 +122,14 @@ class Explorer:
 
     def between(self, wish: Between) -> Iterator[Answer]:
         """The pictures of the line as they come, at the end the film."""
+        if wish.frames > self.most_frames:
+            raise ValueError(f"frames must be at most {self.most_frames}, got {wish.frames}")
         label = self._needed(wish.label)
         start, end = self._latent(wish.start, label), self._latent(wish.end, label)
         drawn: list[np.ndarray] = []
         for batch in self._decoded(line(start, end, wish.frames), label):
             yield {"first": len(drawn), "of": wish.frames, "images": [*map(_png, batch)]}
-            drawn += [*batch]
+            drawn += batch
         file = BytesIO()
         film(np.stack(drawn), file)
         yield {"film": _url("image/webp", file.getvalue())}
@@ -129,13 +138,14 @@ class Explorer:
         """For each level, the picture with that level's latents drawn anew."""
         owners, label = self.model.latent_levels().to(self.model.device), self._needed(wish.label)
         z = self._latent(wish.start, label)
-        (original,) = next(self._decoded(z[None], label))
-        yield {"original": _png(original)}
+        ((original,),) = self._decoded(z[None], label)
+        levels = sorted(set(owners.flatten().tolist()))
+        yield {"original": _png(original), "of": len(levels)}
         fresh = latents(self.model.shape, wish.seed, range(FRESH, FRESH + wish.count))
         fresh = wish.temperature * fresh.to(z)
-        for level in sorted(set(owners.flatten().tolist())):
+        for level in levels:
             mixed = torch.where(owners == level, fresh, z)
-            drawn = np.concatenate([*self._decoded(mixed, label)])
+            drawn = np.stack([image for batch in self._decoded(mixed, label) for image in batch])
             change = np.abs(drawn.astype(int) - original.astype(int)).mean()
             yield {
                 "level": level,
@@ -146,19 +156,33 @@ class Explorer:
 
     def fields(self, wish: Fields) -> Iterator[Answer]:
         """What a pixel depends on after one masked convolution of a level, two, and so on."""
-        yield {"fields": [*receptive_fields(self.model, wish.level, self._needed(wish.label))]}
+        yield from receptive_fields(self.model, wish.level, self._needed(wish.label))
 
-    def _decoded(self, z: Tensor, label: str | None) -> Iterator[np.ndarray]:
-        """The pictures of latents, batch by batch."""
+    def _decoded(self, z: Tensor, label: str | None) -> Iterator[list[np.ndarray]]:
+        """The pictures of latents, batch by batch, all of them."""
+        for batch in self._inverted(z, label):
+            whole = [image for image in batch if image is not None]
+            if len(whole) < len(batch):
+                raise FloatingPointError(BEYOND)
+            yield whole
+
+    @torch.no_grad()
+    def _inverted(self, z: Tensor, label: str | None) -> Iterator[list[np.ndarray | None]]:
+        """The pictures of latents; None for one that lies beyond what the model can invert."""
         labels = self.sampler.labels_in_turn(range(len(z)))
         if label is not None:
-            labels = torch.full((len(z),), self._number(label))
+            labels = torch.full((len(z),), self._number(label), device=self.model.device)
         start, size = 0, min(FIRST_BATCH, self.batch_size)
         while start < len(z):
             began, part = time.monotonic(), slice(start, start + size)
             some = z[part].to(self.sampler.device, self.sampler.dtype)
-            found = self.sampler.decode(some, None if labels is None else labels[part])
-            yield found.cpu().numpy()
+            cond = self.model.condition(None if labels is None else labels[part])
+            x = self.sampler.invert(some, cond)
+            good = x.isfinite().flatten(1).all(dim=1).tolist()
+            if not any(good):
+                raise FloatingPointError(BEYOND)
+            images = to_images(x.nan_to_num(), self.model.n_bits).cpu().numpy()
+            yield [image if is_good else None for image, is_good in zip(images, good, strict=True)]
             start += size
             if time.monotonic() - began < BATCH_SECONDS:
                 size = min(2 * size, self.batch_size)

@@ -20,6 +20,8 @@ export function between(model) {
   let playing = null;
 
   temperature.value = Math.min(model.temperature, 0.8);
+  frames.max = model.most_frames;
+  frames.value = Math.min(24, model.most_frames);
 
   function walk() {
     if (!valid(form)) return;

@@ -22,10 +22,13 @@ export function inside(model) {
     const wish = { start: end.wish(heat, model.seed), temperature: heat, seed, label: label.value || null };
     task.run(async (signal, progress) => {
       const rows = [];
+      let of = 0;
       await ask("/api/levels", wish, {
         signal,
         onWait: (text) => progress(0, 0, text),
         onLine: (line) => {
+          of = line.of ?? of;
+          progress(rows.length, of);
           rows.push(line.original ? row("As it is", "", [line.original], "the picture")
             : row(`Level ${line.level} anew`,
               `${line.latents.toLocaleString("en")} latents; a pixel changes by ${number(line.change, 0)} grey levels`,
@@ -46,7 +49,8 @@ export function inside(model) {
   function fields() {
     fieldTask.run(async (signal) => {
       const wish = { level: Number(level.value), label: label.value || null };
-      const { fields: found } = await ask("/api/fields", wish, { signal });
+      const found = [];
+      await ask("/api/fields", wish, { signal, onLine: (line) => found.push(line) });
       byId("fields").replaceChildren(...found.map((one, i) => field(one, found[i - 1], i, reach(found.at(-1).field))));
     });
   }

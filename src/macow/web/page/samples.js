@@ -4,6 +4,8 @@ import { ask } from "./api.js";
 import { byId, el, offer, valid } from "./dom.js";
 import { Task } from "./task.js";
 
+const NOTHING = "data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw==";
+
 export function samples(model) {
   const panel = byId("samples");
   const form = panel.querySelector("form");
@@ -29,26 +31,31 @@ export function samples(model) {
     };
     offer(save, null);
     task.run(async (signal, progress) => {
+      let missing = 0;
       await ask("/api/samples", wish, {
         signal,
         onWait: (text) => progress(0, 0, text),
         onLine: (line) => {
           if (line.grid) return offer(save, line.grid, name(wish));
           line.images.forEach((source, i) => put(line.first + i, source));
+          missing += line.images.filter((source) => source === null).length;
           progress(line.first + line.images.length, line.of);
         },
       });
       while (grid.children.length > wish.count) grid.lastChild.remove();
       turns(wish);
+      byId("missing").hidden = !missing;
+      byId("missing").textContent = `${missing} of ${wish.count} lie beyond what the model can compute: they are left out.`;
       task.status.textContent = `${wish.count} samples at temperature ${wish.temperature}`;
     });
   }
 
   function put(place, source) {
     while (grid.children.length <= place) {
-      grid.append(el("img", { alt: `sample ${grid.children.length}` }));
+      grid.append(el("img"));
     }
-    grid.children[place].src = source;
+    grid.children[place].src = source ?? NOTHING;
+    grid.children[place].alt = source ? `sample ${place}` : `no sample ${place}`;
   }
 
   // A column for each label, where they take turns.
