@@ -15,6 +15,7 @@ import macow
 from children import wait_for
 from macow.pretrained import find
 from macow.score import Reference
+from macow.web.data_urls import content_of
 from macow.web.explorer import Explorer
 from macow.web.server import listen, server
 from macow.web.worker import Worker
@@ -99,9 +100,7 @@ class Gate:
 
 def pixels(url):
     """The picture of a data URL, as an array `[C, H, W]`."""
-    from macow.web.explorer import _content
-
-    array = np.asarray(Image.open(BytesIO(_content(url))))
+    array = np.asarray(Image.open(BytesIO(content_of(url))))
     return array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
 
 

@@ -131,7 +131,7 @@ def score(
 def bits_map(
     model: FlowModel, images: Tensor, *, seed: int = 0, labels: Tensor | None = None
 ) -> Tensor:
-    """Where the bits of images go, `[B, H, W]`: the mean over an image's values is its score.
+    """Where the bits of images go, `[B, H, W]`: summed and divided by D, their scores.
 
     A latent counts where it lies, a log-det where it comes from; the noise's log q is spread.
     """

@@ -16,8 +16,8 @@ from macow import data
 from macow.pictures import grid
 from macow.sampler import latents
 from macow.score import Reference, bits_map, score
+from macow.web.api import MOST_UPLOAD, Api
 from macow.web.explorer import FRESH
-from macow.web.server import MOST_UPLOAD, Api
 from macow.web.worker import Worker
 from models import tiny_model
 from pages import page

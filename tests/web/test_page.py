@@ -18,9 +18,10 @@ from explorers import Gate, fastest, pixels, png, served
 from macow import data
 from macow.sampler import latents
 from macow.train import fit
+from macow.web.api import MOST_UPLOAD
+from macow.web.data_urls import content_of
 from macow.web.explorer import FRESH
 from macow.web.runs import told_apart
-from macow.web.server import MOST_UPLOAD
 from macow.web.worker import OPEN_AT_ONCE
 from small_runs import changed, train
 
@@ -127,18 +128,28 @@ def test_seed_and_count(page, model):
     ))  # fmt: skip
 
 
+def test_a_number_that_cannot_be_is_said_and_nothing_is_lost(page):
+    drawn(page, "64 samples at temperature 1")
+    count, alert = page.get_by_role("spinbutton", name="How many"), page.get_by_role("alert")
+    count.fill("999")
+    expect(alert).to_have_text(re.compile("^How many: .*256"))
+    expect(page.locator("#grid img")).to_have_count(64)
+    count.fill("6")
+    drawn(page, "6 samples at temperature 1")
+    expect(alert).to_be_hidden()
+    choose(page, "Between")
+    drawn(page, "24 pictures")
+    page.get_by_role("spinbutton", name="To: number of the sample").fill("-1")
+    page.keyboard.press("Tab")
+    expect(alert).to_have_text(re.compile("^To: number of the sample: "))
+
+
 def test_what_is_saved_is_what_the_api_gives(page, digits):
     drawn(page, "64 samples at temperature 1")
     name, content = saved(page, "Save as PNG")
     assert name == "digits-seed0-t1.png"
     last = digits.lines("/api/samples", {"count": 64})[-1]
-    assert content == _bytes(last["grid"])
-
-
-def _bytes(url):
-    from macow.web.explorer import _content
-
-    return _content(url)
+    assert content == content_of(last["grid"])
 
 
 def test_from_slider_to_pictures_in_less_than_a_second(page):
@@ -327,7 +338,7 @@ def test_a_line_is_walked_played_and_saved(page, digits, model):
     name, content = saved(page, "Save as WebP")
     assert name == "digits.webp"
     wish = {"start": {"sample": 0, "temperature": 0.8}, "end": {"sample": 2, "temperature": 0.8}}
-    assert content == _bytes(digits.lines("/api/between", wish)[-1]["film"])
+    assert content == content_of(digits.lines("/api/between", wish)[-1]["film"])
     film = Image.open(BytesIO(content))
     assert (film.format, film.n_frames) == ("WEBP", 46)
 

@@ -1,6 +1,5 @@
 """What a page is shown of a model; each method yields answers, a batch at a time."""
 
-import base64
 import math
 import time
 from collections.abc import Iterator
@@ -17,9 +16,10 @@ from macow.data.images import fit
 from macow.dequantize import quantize, to_images
 from macow.latents import line
 from macow.model import FlowModel
-from macow.pictures import film, grid, picture
+from macow.pictures import film, grid
 from macow.sampler import latents
 from macow.score import Reference, bits_map, score
+from macow.web.data_urls import content_of, data_url, png
 from macow.web.inside import drawing, masked_convs, receptive_fields
 from macow.web.wishes import MOST_FRAMES, Between, End, Fields, Levels, Samples
 from macow.web.worker import Answer
@@ -29,7 +29,7 @@ MOST_VALUES = 1 << 24
 """Of all pictures of one answer: what a browser still takes."""
 MOST_PIXELS = 1 << 25
 """Of an upload, before it is fitted to the model."""
-FIRST_BATCH, BATCH_SECONDS = 4, 0.1
+FIRST_BATCH, BATCH_SECONDS = 4, 0.5
 """Batches grow until they take so long: a request can be cancelled between two."""
 FRESH = 1 << 20
 """Levels are resampled from samples of this number and beyond, which nobody looks at otherwise."""
@@ -89,7 +89,7 @@ class Explorer:
         z = wish.temperature * latents(self.model.shape, wish.seed, range(wish.count))
         drawn: list[np.ndarray | None] = []
         for batch in self._inverted(z, wish.label):
-            urls = [None if image is None else _png(image) for image in batch]
+            urls = [None if image is None else png(image) for image in batch]
             yield {"first": len(drawn), "of": wish.count, "images": urls}
             drawn += batch
         blank = np.zeros(self.model.shape, np.uint8)
@@ -97,11 +97,11 @@ class Explorer:
         sheet = BytesIO()
         images = np.stack([blank if image is None else image for image in drawn])
         grid(images, columns).save(sheet, "png")
-        yield {"grid": _url("image/png", sheet.getvalue())}
+        yield {"grid": data_url("image/png", sheet.getvalue())}
 
     def image(self, content: bytes) -> Iterator[Answer]:
         """A file as the model sees it."""
-        yield {"image": _png(self._cut(self._read(content))[0].cpu().numpy())}
+        yield {"image": png(self._cut(self._read(content))[0].cpu().numpy())}
 
     def score(self, content: bytes, label: str | None) -> Iterator[Answer]:
         """What an image costs, where, and whether it comes back."""
@@ -113,9 +113,9 @@ class Explorer:
         bits = bits_map(model, images, seed=self.defaults.seed)[0].double().cpu().numpy()
         yield {
             **asdict(found),
-            "image": _png(cut[0].cpu().numpy()),
+            "image": png(cut[0].cpu().numpy()),
             "map": bits.round(4).tolist(),
-            "reconstruction": _png(back[0].cpu().numpy()),
+            "reconstruction": png(back[0].cpu().numpy()),
             "round_trip_error": reconstruction_error(model, images),
             "values_lost": int((back != cut).sum()),
         }
@@ -128,11 +128,11 @@ class Explorer:
         start, end = self._latent(wish.start, label), self._latent(wish.end, label)
         drawn: list[np.ndarray] = []
         for batch in self._decoded(line(start, end, wish.frames), label):
-            yield {"first": len(drawn), "of": wish.frames, "images": [*map(_png, batch)]}
+            yield {"first": len(drawn), "of": wish.frames, "images": [*map(png, batch)]}
             drawn += batch
         file = BytesIO()
         film(np.stack(drawn), file)
-        yield {"film": _url("image/webp", file.getvalue())}
+        yield {"film": data_url("image/webp", file.getvalue())}
 
     def levels(self, wish: Levels) -> Iterator[Answer]:
         """For each level, the picture with that level's latents drawn anew."""
@@ -140,7 +140,7 @@ class Explorer:
         z = self._latent(wish.start, label)
         ((original,),) = self._decoded(z[None], label)
         levels = sorted(set(owners.flatten().tolist()))
-        yield {"original": _png(original), "of": len(levels)}
+        yield {"original": png(original), "of": len(levels)}
         fresh = latents(self.model.shape, wish.seed, range(FRESH, FRESH + wish.count))
         fresh = wish.temperature * fresh.to(z)
         for level in levels:
@@ -151,7 +151,7 @@ class Explorer:
                 "level": level,
                 "latents": int((owners == level).sum()),
                 "change": float(change),
-                "images": [*map(_png, drawn)],
+                "images": [*map(png, drawn)],
             }
 
     def fields(self, wish: Fields) -> Iterator[Answer]:
@@ -191,7 +191,7 @@ class Explorer:
         if end.image is None:
             z = latents(self.model.shape, end.seed, [end.sample])[0]
             return end.temperature * z.to(self.model.device, self.model.dtype)
-        return self._given(label).encode(self._read(_content(end.image)))[0]
+        return self._given(label).encode(self._read(content_of(end.image)))[0]
 
     def _read(self, content: bytes) -> Tensor:
         with image_file(content, MOST_PIXELS) as image:
@@ -216,23 +216,3 @@ class Explorer:
         if self.model.label_map is None:
             raise ValueError(f"the model knows no labels, so not {label!r} either")
         return self.model.label_map.number(label)
-
-
-def _png(image: np.ndarray) -> str:
-    file = BytesIO()
-    picture(image).save(file, "png")
-    return _url("image/png", file.getvalue())
-
-
-def _url(kind: str, content: bytes) -> str:
-    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
-
-
-def _content(url: str) -> bytes:
-    head, comma, body = url.partition(",")
-    if not comma or not head.startswith("data:image/") or not head.endswith(";base64"):
-        raise ValueError("an image must be a data URL: data:image/png;base64,...")
-    try:
-        return base64.b64decode(body, validate=True)
-    except ValueError:
-        raise ValueError("an image's data URL is not base64") from None

@@ -1,7 +1,7 @@
 // Between: a film from one image to another, walked by hand or played.
 
 import { ask } from "./api.js";
-import { byId, el, offer, valid } from "./dom.js";
+import { byId, el, offer } from "./dom.js";
 import { End } from "./end.js";
 import { Task } from "./task.js";
 
@@ -24,7 +24,7 @@ export function between(model) {
   frames.value = Math.min(24, model.most_frames);
 
   function walk() {
-    if (!valid(form)) return;
+    if (!task.accepts(form)) return;
     const [start, end] = ends.map((one) => one.wish(Number(temperature.value), model.seed));
     const wish = { start, end, frames: Number(frames.value), label: label.value || null };
     offer(save, null);

@@ -36,7 +36,10 @@ export function offer(link, url, name) {
   link.removeAttribute("aria-disabled");
 }
 
-// The numbers of a form, or null where one is not valid: the browser says which.
-export function valid(form) {
-  return form.checkValidity();
+// What is wrong in a form, in the browser's words; null if nothing is.
+export function wrongIn(form) {
+  const control = [...form.elements].find((one) => !one.checkValidity());
+  if (!control) return null;
+  const name = control.ariaLabel ?? control.labels[0].firstChild.textContent;
+  return `${name.trim()}: ${control.validationMessage}`;
 }

@@ -1,7 +1,7 @@
 // Inside: levels drawn anew, receptive fields, and what the flow is made of.
 
 import { ask } from "./api.js";
-import { byId, el, number, svg, valid } from "./dom.js";
+import { byId, el, number, svg } from "./dom.js";
 import { End } from "./end.js";
 import { Task } from "./task.js";
 
@@ -17,7 +17,7 @@ export function inside(model) {
   temperature.value = Math.min(model.temperature, 0.8);
 
   function levels() {
-    if (!valid(form)) return;
+    if (!task.accepts(form)) return;
     const heat = Number(temperature.value);
     const wish = { start: end.wish(heat, model.seed), temperature: heat, seed, label: label.value || null };
     task.run(async (signal, progress) => {
@@ -65,7 +65,7 @@ export function inside(model) {
   for (const chooser of [level, label]) chooser.addEventListener("change", fields);
   if (!model.masked_levels.length) {
     byId("fields").replaceWith(el("p", { textContent: "This model has no masked convolutions." }));
-    level.disabled = true;
+    level.parentElement.hidden = true;
   }
   byId("drawing").replaceChildren(...drawing(model));
   return () => {
@@ -123,6 +123,6 @@ function part(shape, most, title, text, latents) {
     svg("path", { class: "slab", d: `M${x} ${y}h${w}v${h}h${-w}zM${x} ${y}l${dx} ${dy}h${w}l${-dx} ${-dy}zM${x + w} ${y}l${dx} ${dy}v${h}l${-dx} ${-dy}z` }));
   const item = el("li", {}, slab,
     el("p", {}, el("strong", { textContent: title }), ` ${shape.join(" × ")}`, el("br"), text));
-  if (latents) item.append(el("span", { className: "leaving", textContent: `→ z ${latents.join(" × ")}` }));
+  if (latents?.[0]) item.append(el("span", { className: "leaving", textContent: `→ z ${latents.join(" × ")}` }));
   return item;
 }

@@ -1,7 +1,7 @@
 // Samples: a grid by temperature, seed and count.
 
 import { ask } from "./api.js";
-import { byId, el, offer, valid } from "./dom.js";
+import { byId, el, offer } from "./dom.js";
 import { Task } from "./task.js";
 
 const NOTHING = "data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw==";
@@ -22,7 +22,7 @@ export function samples(model) {
 
   function draw() {
     byId("temperature-is").value = Number(temperature.value).toFixed(2);
-    if (!valid(form)) return;
+    if (!task.accepts(form)) return;
     const wish = {
       temperature: Number(temperature.value),
       seed: Number(seed.value),

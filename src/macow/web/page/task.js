@@ -1,7 +1,7 @@
 // One thing at a time in one place of the page: its progress, its cancel button, its mistake.
 
 import { Mistake } from "./api.js";
-import { el } from "./dom.js";
+import { el, wrongIn } from "./dom.js";
 
 const SOON = 300; // milliseconds: what is faster needs no progress
 
@@ -40,6 +40,15 @@ export class Task {
     } finally {
       if (this.control === control) this.rest();
     }
+  }
+
+  // Whether a form can be asked for; if not, it says what is wrong.
+  accepts(form) {
+    const wrong = wrongIn(form);
+    if (wrong === null) return true;
+    this.cancel();
+    this.say(new Mistake(wrong));
+    return false;
   }
 
   cancel() {
