@@ -22,7 +22,6 @@ def test_a_run_tells_its_curves_and_samples(trained, tmp_path):
         small, empty = json.loads(running.ask("GET", "/api/runs")[2])["runs"]
         assert small["name"] == "small"
         assert (small["step"], small["steps"]) == (6, 6)
-        assert small["data"] == "digits"
         found = rows(trained)
         test = [[row["step"], row["test_bits"]] for row in found if row.get("test_bits")]
         assert small["test"] == test
@@ -53,6 +52,15 @@ def test_new_rows_are_seen_and_damage_is_left_out(tmp_path):
     assert run.about()["steps"] is None
     file.unlink()
     assert run.about()["train"] == []
+
+
+def test_a_run_that_cannot_be_read_says_why(tmp_path):
+    (run,) = told_apart([tmp_path])
+    (tmp_path / "metrics.jsonl").write_text("{}")
+    run._figures = lambda: (tmp_path / "gone").read_text()
+    about = run.about()
+    assert about["problem"] == "its figures cannot be read: No such file or directory"
+    assert (about["step"], about["train"]) == (0, [])
 
 
 def test_long_curves_are_thinned_to_what_a_screen_shows(tmp_path):

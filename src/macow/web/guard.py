@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -31,6 +31,10 @@ class TooMuch(Exception):
         self.status = status
 
 
+class Deaf(Exception):
+    """A client that does not read its answer."""
+
+
 class Guard:
     """Answers requests to its own name, from its own page or from no page at all."""
 
@@ -46,15 +50,18 @@ class Guard:
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message).update(HEADERS)
-            async with asyncio.timeout(PATIENCE):
-                await send(message)
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    await send(message)
+            except TimeoutError:
+                raise Deaf from None
 
         reason = refusal(Headers(scope=scope), scope["path"])
         app = self.app if reason is None else JSONResponse({"error": reason}, 403)
         try:
             await app(scope, receive, answer)
-        except* (TimeoutError, OSError):
-            pass  # it does not read, or is gone: there is nobody to tell
+        except* Deaf:
+            pass  # there is nobody to tell
 
 
 def refusal(headers: Mapping[str, str], path: str) -> str | None:
@@ -101,8 +108,5 @@ async def body(request: Request, most: int) -> bytes:
 
 async def until_gone(request: Request) -> None:
     """Ends when the client went away; for requests whose body has been read."""
-    try:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-    except ClientDisconnect:
+    while (await request.receive())["type"] != "http.disconnect":
         pass

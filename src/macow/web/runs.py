@@ -39,11 +39,16 @@ class Run:
 
     def about(self) -> dict[str, Any]:
         """Its curves so far, and the steps it drew samples at."""
-        rows, config = self._figures(), self._config()
+        rows: list[dict[str, Any]]
+        rows, config, problem = [], self._config(), None
+        try:
+            rows = self._figures()
+        except OSError as error:
+            problem = f"its figures cannot be read: {error.strerror}"
         test, speed = _curve(rows, "test_bits"), _curve(rows, "images_per_s")
         return {
             "name": self.name,
-            "data": config.get("data"),
+            "problem": problem,
             "steps": _steps(config),
             "step": int(rows[-1]["step"]) if rows else 0,
             "age_s": None if self._seen is None else round(time.time() - self._seen[0] / 1e9, 1),

@@ -74,9 +74,7 @@ class Worker:
         with self._changed:
             self._stopped = True
             while self._line:
-                job = self._line.popleft()
-                job.deliver(Problem(503, "the server ends"))
-                job.deliver(None)
+                self._line.popleft().deliver(Problem(503, "the server ends"))
             self._changed.notify()
 
     def join(self) -> None:
@@ -93,8 +91,11 @@ class Worker:
     def put(self, job: Job) -> None:
         """At the end of the line."""
         with self._changed:
-            self._line.append(job)
-            self._changed.notify()
+            if self._stopped:
+                job.deliver(Problem(503, "the server ends"))
+            else:
+                self._line.append(job)
+                self._changed.notify()
 
     def leave(self, job: Job) -> None:
         """Out of the line, if it still stands there, and with all it holds."""

@@ -48,13 +48,14 @@ export function training(model) {
 class Card {
   constructor(run, i) {
     this.number = i;
+    this.problem = el("p", { className: "error", role: "alert", hidden: true });
     this.figures = el("dl", { className: "figures" });
     this.picture = el("img", { hidden: true });
     this.slider = el("input", { type: "range", min: 0, step: 1, hidden: true,
       "aria-label": `${run.name}: samples over time` });
     this.caption = el("p", { className: "when", hidden: true });
     this.element = el("article", { className: `card run run${i % 6}` },
-      el("h3", { textContent: run.name }), this.figures, this.picture, this.slider, this.caption);
+      el("h3", { textContent: run.name }), this.problem, this.figures, this.picture, this.slider, this.caption);
     this.steps = [];
     this.slider.addEventListener("input", () => this.look());
   }
@@ -67,6 +68,8 @@ class Card {
     if (run.images_per_s) rows.push(["speed", `${number(run.images_per_s, 0)} images/s`]);
     this.figures.replaceChildren(...rows.flatMap(([name, value]) => [
       el("dt", { textContent: name }), el("dd", { textContent: value })]));
+    this.problem.hidden = !run.problem;
+    this.problem.textContent = run.problem ?? "";
     const newest = Number(this.slider.value) >= this.steps.length - 1;
     if (run.samples.length === this.steps.length) return;
     this.steps = run.samples;
