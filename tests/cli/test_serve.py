@@ -7,10 +7,14 @@ import signal
 import socket
 import subprocess
 import sys
+import webbrowser
+from types import SimpleNamespace
 
 import pytest
 
 from macow.cli import main
+from macow.train import fit
+from small_runs import SMALL
 
 
 @pytest.fixture
@@ -35,6 +39,25 @@ def test_it_says_where_it_is_answers_and_ends_with_ctrl_c(begun):
     connection.close()
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 0
+
+
+def test_a_run_folder_is_shown_as_a_run_and_every_option_counts(tmp_path, monkeypatch, capsys):
+    fit(SMALL, "digits", tmp_path / "mine", quiet=True)
+    (tmp_path / "other").mkdir()
+    opened, began = [], []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    monkeypatch.setattr(
+        "macow.web.server.server", lambda *made: began.append(made) or SimpleNamespace(run=len)
+    )
+    argv = ["serve", str(tmp_path / "mine"), str(tmp_path / "other"), "--port", "0", "--open"]
+    assert main([*argv, "--seed", "7", "--batch_size", "3", "--device", "cpu"]) == 0
+    ((explorer, runs, _),) = began
+    assert [run.name for run in runs] == ["mine", "other"]
+    assert (explorer.name, explorer.defaults.seed, explorer.batch_size) == ("mine", 7, 3)
+    assert explorer.reference is not None
+    assert f"mine is at {opened[0]}; Ctrl-C ends it" in capsys.readouterr().out
+    assert main([*argv, "--seed", "-1"]) == 2
+    assert "seed must be from 0" in capsys.readouterr().err
 
 
 def test_without_its_extra_it_says_what_to_install(monkeypatch, capsys):

@@ -23,4 +23,7 @@ def test_the_figures_of_the_server_are_measured():
     assert f"took {crowd['median_s']} s (worst {crowd['worst_s']} s)" in text
     assert f'"busy" at most {crowd["worst_busy_s"]} s' in text
     assert f"held {crowd['mb_before']} MB before and {crowd['mb_after']} MB after" in text
+    log = (ROOT / "docs" / "experiments.md").read_text()
+    assert f"waits {alone['median_s']} s for 64 digits, worst {alone['worst_s']} s" in log
+    assert f"{crowd['mb_before']} MB before, {crowd['mb_after']} MB after" in log
     assert int(crowd["mb_after"]) < 1.05 * int(crowd["mb_before"])

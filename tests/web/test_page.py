@@ -64,7 +64,8 @@ def hold(digits):
 
     yield begin
     digits.explorer.sampler.invert = invert
-    gates[0].let(1000)
+    for gate in gates:
+        gate.let(1000)
 
 
 @pytest.fixture
@@ -542,7 +543,8 @@ def test_the_pictures_of_the_docs(browser, digits, files, tmp_path):
     for name, rate in {"quick": 1e-3, "slow": 2e-4}.items():
         fit(changed(config, lr=rate), "digits", tmp_path / name, quiet=True)
     runs = told_apart([tmp_path / "quick", tmp_path / "slow"])
-    with served(runs=runs) as running, opened(browser, running.address) as page:
+    low = {"width": 1100, "height": 400}  # as high as its content
+    with served(runs=runs) as running, opened(browser, running.address, viewport=low) as page:
         page.get_by_role("slider", name="Temperature").fill("0.8")
         drawn(page, "64 samples at temperature 0.8")
         keep(page, out, "samples")
@@ -553,7 +555,7 @@ def test_the_pictures_of_the_docs(browser, digits, files, tmp_path):
         choose(page, "Training")
         expect(page.locator(".run img")).to_have_count(2)
         keep(page, out, "training")
-    with opened(browser, digits.address, "inside", color_scheme="dark") as page:
+    with opened(browser, digits.address, "inside", color_scheme="dark", viewport=low) as page:
         expect(page.locator("#levels img")).to_have_count(17)
         expect(page.locator("#fields li")).to_have_count(8)
         keep(page, out, "inside")
