@@ -6,6 +6,8 @@ import { Task } from "./task.js";
 
 const NOTHING = "data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw==";
 
+const WAIT = 400; // milliseconds that a new wish leaves to the one before
+
 export function samples(model) {
   const panel = byId("samples");
   const form = panel.querySelector("form");
@@ -20,9 +22,24 @@ export function samples(model) {
   count.value = Math.min(model.most_count, model.labels.length ? 8 * model.labels.length : 64);
   grid.classList.toggle("large", model.shape[2] >= 64);
 
-  function draw() {
+  let began = null;
+  let later = null;
+
+  // While a slider moves, pictures that are nearly there are shown, and the newest wish comes next.
+  function change() {
     byId("temperature-is").value = Number(temperature.value).toFixed(2);
+    clearTimeout(later);
+    const left = began === null ? 0 : began + WAIT - performance.now();
+    if (left > 0) later = setTimeout(draw, left);
+    else draw();
+  }
+
+  async function draw() {
+    clearTimeout(later);
+    later = null;
     if (!task.accepts(form)) return;
+    const mine = performance.now();
+    began = mine;
     const wish = {
       temperature: Number(temperature.value),
       seed: Number(seed.value),
@@ -30,7 +47,7 @@ export function samples(model) {
       label: label.value || null,
     };
     offer(save, null);
-    task.run(async (signal, progress) => {
+    await task.run(async (signal, progress) => {
       let missing = 0;
       await ask("/api/samples", wish, {
         signal,
@@ -48,6 +65,9 @@ export function samples(model) {
       byId("missing").textContent = `${missing} of ${wish.count} lie beyond what the model can compute: they are left out.`;
       task.status.textContent = `${wish.count} samples at temperature ${wish.temperature}`;
     });
+    if (began !== mine) return;
+    began = null;
+    if (later !== null) draw();
   }
 
   function put(place, source) {
@@ -60,17 +80,18 @@ export function samples(model) {
 
   // A column for each label, where they take turns.
   function turns(wish) {
-    const columns = model.labels.length && !wish.label && wish.count >= model.labels.length;
-    grid.classList.toggle("turns", Boolean(columns));
-    grid.style.setProperty("--turns", model.labels.length);
+    const many = model.labels.length;
+    const columns = many > 1 && many <= 20 && !wish.label && wish.count >= many;
+    grid.classList.toggle("turns", columns);
+    grid.style.setProperty("--turns", many);
   }
 
   const name = (wish) => `${model.name}-seed${wish.seed}-t${wish.temperature}.png`;
-  form.addEventListener("input", draw);
+  form.addEventListener("input", change);
   form.addEventListener("submit", (event) => event.preventDefault());
   byId("another").addEventListener("click", () => {
     seed.value = (Number(seed.value) + 1) % 2 ** 32;
-    draw();
+    change();
   });
-  return draw;
+  return change;
 }
