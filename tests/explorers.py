@@ -3,7 +3,6 @@
 import http.client
 import json
 import threading
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -109,13 +108,3 @@ def png(array):
     file = BytesIO()
     Image.fromarray(array).save(file, "png")
     return file.getvalue()
-
-
-def fastest(times, call):
-    """The least of the seconds some calls take: other work on the machine only adds to them."""
-    found = []
-    for _ in range(times):
-        began = time.perf_counter()
-        call()
-        found.append(time.perf_counter() - began)
-    return min(found)

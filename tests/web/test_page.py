@@ -14,7 +14,7 @@ from playwright.sync_api import expect
 import macow
 from browser import CHROMIUM, chromium, contrast, nameless, opened
 from children import begin, wait_for
-from explorers import Gate, fastest, pixels, png, served
+from explorers import Gate, pixels, png, served
 from macow import data
 from macow.sampler import latents
 from macow.train import fit
@@ -156,14 +156,22 @@ def test_what_is_saved_is_what_the_api_gives(page, digits):
 def test_from_slider_to_pictures_in_less_than_a_second(page):
     drawn(page, "64 samples at temperature 1")
     slider = page.get_by_role("slider", name="Temperature")
-    temperatures = iter(["0.9", "0.8", "0.7", "0.6", "0.5", "0.4", "0.3", "0.2"])
-
-    def move():
-        temperature = next(temperatures)
-        slider.fill(temperature)
-        drawn(page, f"64 samples at temperature {temperature}")
-
-    assert fastest(8, move) < 1
+    milliseconds = [
+        slider.evaluate(
+            """(slider, value) => new Promise((resolve) => {
+              const began = performance.now();
+              const status = document.querySelector("#samples .task [role=status]");
+              new MutationObserver(() => {
+                if (status.textContent.endsWith(` ${value}`)) resolve(performance.now() - began);
+              }).observe(status, { childList: true });
+              slider.value = value;
+              slider.dispatchEvent(new Event("input", { bubbles: true }));
+            })""",
+            value,
+        )
+        for value in ("0.9", "0.8", "0.7", "0.6", "0.5", "0.4", "0.3", "0.2")
+    ]
+    assert min(milliseconds) < 1000  # other work on the machine only adds to it
 
 
 def test_what_takes_longer_shows_progress_and_can_be_cancelled(page, digits, hold):
