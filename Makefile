@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: setup check test test-gpu docs pages demo bench clean
+.PHONY: setup check test test-gpu docs pages screenshots demo bench clean
 
 setup: .venv/dev
 
@@ -30,6 +30,9 @@ docs: .venv/dev # not --quiet, which would hide dead links from --strict
 pages: .venv/dev
 	$(BIN)/python tests/pages.py
 	$(BIN)/python tests/synthesis.py
+
+screenshots: .venv/dev # needs Chromium
+	SCREENSHOTS=docs $(BIN)/python -m pytest tests/web/test_page.py -k pictures_of_the_docs
 
 bench: .venv/base
 	$(BIN)/macow bench inverse

@@ -151,7 +151,7 @@ def _default(action: Action) -> str:
         return _of_config(action.dest.split("."))
     if action.dest == "device":
         return "a GPU if there"
-    if action.required or not (action.option_strings or action.nargs == "?"):
+    if action.required or not (action.option_strings or action.nargs in ("?", "*")):
         return "required"
     return "" if action.default is None else f"`{action.default}`"
 

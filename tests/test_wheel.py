@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import venv
+import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -49,3 +50,10 @@ def test_the_wheel_works_in_a_clean_environment(tmp_path):
     command = tmp_path / "env" / "bin" / "macow"
     assert "cifar10" in run(command, "presets", cwd=tmp_path)
     assert "grid.png" in run(command, "sample", "digits", "--count", "4", cwd=tmp_path)
+    explorer = subprocess.run([command, "serve", "digits"], capture_output=True, text=True)
+    assert explorer.returncode == 2
+    assert explorer.stderr == "macow: serve: needs its extra: pip install 'macow[serve]'\n"
+    page = ROOT / "src" / "macow" / "web" / "page"
+    with zipfile.ZipFile(wheel) as archive:
+        found = {name for name in archive.namelist() if name.startswith("macow/web/page/")}
+    assert found == {f"macow/web/page/{path.name}" for path in page.iterdir()}

@@ -18,13 +18,17 @@ MOST_YAML = 1 << 16  # its parser is slow
 
 def read_json(path: Path) -> Any:
     """A JSON document: numbers are finite, no key stands twice."""
-    text = _text(path, MOST_JSON)
+    return loads(_text(path, MOST_JSON), str(path))
+
+
+def loads(text: str, where: str) -> Any:
+    """The same of a text."""
     try:
         return json.loads(
             text, parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_once
         )
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not JSON: {brief(error)}") from None
+        raise ValueError(f"{where} is not JSON: {brief(error)}") from None
 
 
 def read_yaml(path: Path) -> Any:

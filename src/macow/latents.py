@@ -16,14 +16,18 @@ def round_trip_failures(model: FlowModel, images: Tensor, z: Tensor) -> list[int
     return wrong.nonzero().flatten().tolist()
 
 
-@torch.no_grad()
-def interpolate(model: FlowModel, start: Tensor, end: Tensor, frames: int) -> Tensor:
-    """Images on the straight line between two latents `[C, H, W]`, uint8 `[frames, C, H, W]`."""
+def line(start: Tensor, end: Tensor, frames: int) -> Tensor:
+    """Points of the straight line between two latents `[C, H, W]`, `[frames, C, H, W]`."""
     if frames < 2:
         raise ValueError(f"frames must be at least 2, got {frames}")
     weights = torch.linspace(0, 1, frames, device=start.device, dtype=start.dtype)
-    line = [model.decode(torch.lerp(start, end, weight)[None]) for weight in weights]
-    return torch.cat(line)
+    return torch.stack([torch.lerp(start, end, weight) for weight in weights])
+
+
+@torch.no_grad()
+def interpolate(model: FlowModel, start: Tensor, end: Tensor, frames: int) -> Tensor:
+    """Images on the straight line between two latents `[C, H, W]`, uint8 `[frames, C, H, W]`."""
+    return torch.cat([model.decode(z[None]) for z in line(start, end, frames)])
 
 
 @torch.no_grad()

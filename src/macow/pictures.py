@@ -1,6 +1,7 @@
 """Pictures of images: one, a grid, a film."""
 
 import math
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,14 @@ def picture(image: np.ndarray) -> Image.Image:
     return Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
 
 
-def film(frames: np.ndarray, path: Path, milliseconds: int = 60) -> None:
-    """Images uint8 `[N, C, H, W]` as an animation, there and back, by the file's suffix."""
+def film(frames: np.ndarray, out: Path | BytesIO, milliseconds: int = 60) -> None:
+    """Images uint8 `[N, C, H, W]` as an animation, there and back: WebP, or by the suffix."""
     there = [_enlarged(picture(frame)).convert("RGB") for frame in frames]
     first, *rest = there + there[-2:0:-1]
-    options: dict[str, Any] = {"lossless": True} if path.suffix == ".webp" else {}
-    first.save(path, save_all=True, append_images=rest, duration=milliseconds, loop=0, **options)
+    kind = out.suffix.removeprefix(".") if isinstance(out, Path) else "webp"
+    options: dict[str, Any] = {"lossless": True} if kind == "webp" else {}
+    options |= {"save_all": True, "append_images": rest, "duration": milliseconds, "loop": 0}
+    first.save(out, kind, **options)
 
 
 def _enlarged(image: Image.Image) -> Image.Image:

@@ -86,6 +86,12 @@ class Reference:
         levels = np.linspace(0, 100, len(self.bits_per_dim))
         return float(np.interp(bits_per_dim, self.bits_per_dim, levels))
 
+    def histogram(self, bins: int = 36) -> tuple[list[float], list[float]]:
+        """The edges of bins between its ends, and the share of the images in each."""
+        edges = np.linspace(self.bits_per_dim[0], self.bits_per_dim[-1], bins + 1)
+        below = np.interp(edges, self.bits_per_dim, np.linspace(0, 1, len(self.bits_per_dim)))
+        return edges.tolist(), np.diff(below).tolist()
+
 
 @torch.no_grad()
 @exact_float32()
@@ -101,11 +107,7 @@ def score(
     model.require_images(images)
     model.require_undamaged()
     model.check_labels(images, labels)
-    noise = [
-        model.draw_noise(image[None], generator_for(seed, "score", _checksum(image)))
-        for image in images
-    ]
-    u, log_q = model.dequantizer(images, torch.cat(noise))
+    u, log_q = model.dequantizer(images, _noise(model, images, seed))
     z, log_det = model.flow(model.continuous(images, u), model.condition(labels))
     log_prior = log_normal(z)
     volume = model.num_dims * (model.n_bits - 1) * math.log(2)
@@ -122,6 +124,28 @@ def score(
             )
         )
     return scores
+
+
+@torch.no_grad()
+@exact_float32()
+def bits_map(
+    model: FlowModel, images: Tensor, *, seed: int = 0, labels: Tensor | None = None
+) -> Tensor:
+    """Where the bits of images go, `[B, H, W]`: summed and divided by D, their scores.
+
+    A latent counts where it lies, a log-det where it comes from; the noise's log q is spread.
+    """
+    model.require_images(images)
+    model.require_undamaged()
+    model.check_labels(images, labels)
+    channels, height, width = model.shape
+    u, log_q = model.dequantizer(images, _noise(model, images, seed))
+    x = model.continuous(images, u)
+    z, log_det = model.flow.forward_with_map(x, model.condition(labels))
+    log_prior = -0.5 * (z.square() + math.log(2 * math.pi)).sum(dim=1)
+    spread = log_q[:, None, None] / (height * width)
+    nats = spread - log_prior - log_det
+    return model.require_finite(nats / math.log(2) + channels * (model.n_bits - 1), "the map")
 
 
 def make_reference(
@@ -151,6 +175,14 @@ def codec_bits(image: np.ndarray, n_bits: int) -> int:
     content = file.getvalue()
     start = content.index(b"IDAT")  # signature, header and end are the same for every image
     return 8 * (len(content) - start - 4 - 16)
+
+
+def _noise(model: FlowModel, images: Tensor, seed: int) -> Tensor:
+    noise = [
+        model.draw_noise(image[None], generator_for(seed, "score", _checksum(image)))
+        for image in images
+    ]
+    return torch.cat(noise)
 
 
 def _checksum(image: Tensor) -> int:

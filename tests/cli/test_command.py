@@ -118,6 +118,17 @@ def test_bench_soak(tmp_path, capsys):
     assert "updates at the end" in capsys.readouterr().out
 
 
+def test_bench_serve(tmp_path, capsys):
+    out = tmp_path / "serve.csv"
+    assert main(["bench", "serve", "--repeats", "2", "--device", "cpu", "--out", str(out)]) == 0
+    alone, crowd = csv.DictReader(out.read_text().splitlines())
+    assert (alone["clients"], alone["answered"], alone["errors"]) == ("1", "2", "0")
+    assert (crowd["clients"], crowd["requests"], crowd["errors"]) == ("50", "100", "0")
+    assert int(crowd["answered"]) + int(crowd["busy"]) == 100
+    assert 0 < float(crowd["median_s"]) <= float(crowd["worst_s"])
+    assert "median_s" in capsys.readouterr().out
+
+
 def test_bench_data(tmp_path, capsys):
     out = tmp_path / "data.csv"
     argv = ["bench", "data", "--data", "digits", "--preset", "digits", "--batch_size", "8"]

@@ -13,7 +13,7 @@ from sandbox import Input, assert_all_answered, run
 
 from macow import data
 from macow.cli import main
-from macow.cli.sample import _usual
+from macow.cli.sample import usual_temperature
 from macow.data.arrays import mapped, npz_member
 from macow.documents import read_json
 from macow.original import load_original
@@ -92,7 +92,7 @@ def a_model_of(path):
 
 
 def a_run_of(path):
-    _usual(path.parent)
+    usual_temperature(path.parent)
 
 
 READERS = {

@@ -19,6 +19,7 @@ VERBS = {
     "interpolate": "make a film from one image to another",
     "check": "say whether a model is sound",
     "export": "write a model to give away",
+    "serve": "open a page to look into a model",
     "data": "look at a source of images, or pack it",
     "presets": "list the published configurations",
     "import-original": "convert a checkpoint of the authors' code",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jsonargparse import Namespace
 
-from macow.bench import data, inverse, sampling, save, soak
+from macow.bench import data, inverse, sampling, save, serve, soak
 from macow.bench.machine import machine
 from macow.cli.parsing import add_computing, parse, parser, positive
 
@@ -18,7 +18,8 @@ of a preset costs beside its forward pass, and that beside the same layers in pl
 what drawing an image costs and loses, of one preset or several (--preset cifar10,glow-cifar10).
 `save`: what a checkpoint takes out of training. All figures are medians. `soak`: whether a small
 run that is killed, damaged and resumed --repeats times is still the run it would have been, on this
-machine and its disk."""
+machine and its disk. `serve`: what one page waits for 64 pictures, and what 50 clients at once get,
+--repeats requests each."""
 
 
 def run(argv: Sequence[str]) -> None:
@@ -146,12 +147,33 @@ def _soak(options: Namespace) -> list[dict[str, str]]:
     return [{"count": str(count), "what": what} for what, count in counts.items()]
 
 
+def _serve(options: Namespace) -> list[dict[str, str]]:
+    options.preset, options.batch_size = "digits", serve.PICTURES
+    found = serve.measure(options.repeats, options.device)
+    return [
+        {
+            "clients": str(served.clients),
+            "requests": str(served.outcomes.total()),
+            "answered": str(served.outcomes["answered"]),
+            "busy": str(served.outcomes["busy"]),
+            "errors": str(served.outcomes["error"]),
+            "median_s": f"{served.median():.3f}",
+            "worst_s": f"{max(served.waited):.3f}",
+            "worst_busy_s": f"{max(served.turned_away, default=0):.3f}",
+            "mb_before": f"{served.memory[0] / 1e6:.0f}" if served.memory[0] else "",
+            "mb_after": f"{served.memory[1] / 1e6:.0f}" if served.memory[1] else "",
+        }
+        for served in found
+    ]
+
+
 MEASURES = {
     "inverse": _inverse,
     "data": _data,
     "sampling": _sampling,
     "save": _save,
     "soak": _soak,
+    "serve": _serve,
 }
 
 

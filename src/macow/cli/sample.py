@@ -34,7 +34,7 @@ def run(argv: Sequence[str]) -> None:
     arguments.add_argument("--npz", action="store_true", help="also write samples.npz")
     add_label(arguments)
     options = parse(arguments, argv)
-    sweep = _temperatures(options.temperature or _usual(find(options.model)))
+    sweep = _temperatures(options.temperature or usual_temperature(find(options.model)))
     with joined(options.device) as device:
         model = load_given(options, device, any_label=True)
         sampler = model.sampler()
@@ -45,7 +45,7 @@ def run(argv: Sequence[str]) -> None:
             _show(images, out, options, len(model.labels) or None)
 
 
-def _usual(folder: Path) -> str:
+def usual_temperature(folder: Path) -> str:
     """The temperature a run was configured with."""
     file = folder / "config.yaml"
     document = read_yaml(file) if file.exists() else {}

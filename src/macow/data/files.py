@@ -14,16 +14,16 @@ MOST_PIXELS = 1 << 26
 
 
 @contextmanager
-def image_file(source: Path | bytes) -> Iterator[Image.Image]:
+def image_file(source: Path | bytes, most_pixels: int = MOST_PIXELS) -> Iterator[Image.Image]:
     """An image to decode within the context; whatever goes wrong there is a `ValueError`."""
     try:
         if isinstance(source, Path) and source.exists() and not source.is_file():
             raise ValueError("not a regular file")  # a pipe would be waited for
         file = source if isinstance(source, Path) else BytesIO(source)
         with Image.open(file, formats=FORMATS) as image:
-            if image.width * image.height > MOST_PIXELS:
+            if image.width * image.height > most_pixels:
                 raise ValueError(
-                    f"{image.width}x{image.height} is more than {MOST_PIXELS:,} pixels"
+                    f"{image.width}x{image.height} is more than {most_pixels:,} pixels"
                 )
             yield image
     except FileNotFoundError:

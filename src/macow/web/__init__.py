@@ -1,0 +1,1 @@
+"""The explorer: a page to look into a model, and the server behind it."""
