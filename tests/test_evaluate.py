@@ -11,6 +11,7 @@ from macow.data.images import ArrayImages
 from macow.evaluate import evaluate
 from macow.pictures import grid
 from macow.sampler import draw, latents
+from macow.score import Reference
 from models import images, tiny_model
 
 
@@ -85,3 +86,11 @@ def test_a_grid_holds_every_image():
     assert picture.shape == (16 * factor, 11 * factor, 3)
     assert (picture[11 * factor : 15 * factor, factor : 5 * factor] == 77).all()
     assert grid(batch[:, :1]).mode == "L"
+
+
+@pytest.mark.parametrize("quantiles", [(1.0, 1.0, 1.0, 2.0, 4.0), (1.0, 3.0, 3.0), (2.0, 2.0)])
+def test_the_histogram_of_a_reference_holds_every_image(quantiles):
+    edges, shares = Reference(9, quantiles, quantiles).histogram()
+    assert len(edges) == len(shares) + 1
+    assert sum(shares) == pytest.approx(1)
+    assert min(shares) >= 0

@@ -90,6 +90,7 @@ class Reference:
         """The edges of bins between its ends, and the share of the images in each."""
         edges = np.linspace(self.bits_per_dim[0], self.bits_per_dim[-1], bins + 1)
         below = np.interp(edges, self.bits_per_dim, np.linspace(0, 1, len(self.bits_per_dim)))
+        below[0] = 0  # several may share the lowest score
         return edges.tolist(), np.diff(below).tolist()
 
 

@@ -468,6 +468,15 @@ def test_a_conditional_model_has_a_chooser_of_labels(browser):
         expect(page.get_by_role("alert")).to_have_count(0)
 
 
+def test_a_chooser_of_files_shows_that_it_has_the_focus(page):
+    page.get_by_role("tab", name="Between").click()
+    chooser = page.get_by_label("From: an image")
+    outline = "element => getComputedStyle(element.closest('.file')).outlineStyle"
+    assert chooser.evaluate(outline) == "none"
+    chooser.focus()
+    assert chooser.evaluate(outline) == "solid"
+
+
 def test_all_of_it_by_keyboard(page):
     drawn(page, "64 samples at temperature 1")
     page.keyboard.press("Tab")

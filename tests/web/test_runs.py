@@ -43,9 +43,11 @@ def test_new_rows_are_seen_and_damage_is_left_out(tmp_path):
     with file.open("a") as out:
         out.write(
             '{"step": 2, "bits": null}\n{"step": 3, "bits": 2.5, "test_bits": 2.6}\n'
-            '{"step": 4, "bits": NaN, "test_bits": "low"}\n{"st'
+            '{"step": 4, "bits": NaN, "test_bits": "low"}\n{"step": Infinity, "bits": 2.0}\n'
+            f'{{"step": 5, "bits": 1{"0" * 400}}}\n{{"st'
         )
-    about = run.about()
+    with pytest.warns(UserWarning, match="line 5 is damaged"):
+        about = run.about()
     assert about["train"] == [[1, 3.0], [3, 2.5]]
     assert about["test"] == [[3, 2.6]]
     (tmp_path / "config.yaml").write_text("train: [")

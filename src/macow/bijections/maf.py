@@ -44,7 +44,7 @@ class MaskedAutoregressive(Bijection):
         return y, log_det.sum(dim=(1, 2))
 
     def inverse(self, y: Tensor, cond: Tensor | None = None) -> Tensor:
-        """Wave after wave of pixels, channel after channel."""
+        """Wave after wave of pixels, channel after channel, in the type of the weights."""
         net = self.net.by_degree()
 
         def solve(window: Tensor, y_pixels: Tensor) -> Tensor:

@@ -63,7 +63,7 @@ class Figures:
                 row = json.loads(line)
                 int(row["step"])
                 rows.append(row)
-            except (ValueError, TypeError, KeyError):
+            except (ValueError, TypeError, KeyError, OverflowError):
                 if number < len(lines):  # the last may have been cut off by a crash
                     warnings.warn(f"{self.file}: line {number} is damaged, left out", stacklevel=2)
         return rows

@@ -23,6 +23,7 @@ from macow.web.worker import OPEN_AT_ONCE, Answer, Busy, Job, Problem, Work, Wor
 
 MOST_UPLOAD = 16 << 20
 MOST_JSON = 8 << 20
+PIECE = 1 << 16
 PAGE = Path(__file__).parent / "page"
 KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 GONE = 499  # as nginx says it; nobody reads it
@@ -43,9 +44,12 @@ class Lines(StreamingResponse):
             self.job.close()
 
 
-async def _lines(item: Answer | Problem | None, job: Job) -> AsyncIterator[str]:
+async def _lines(item: Answer | Problem | None, job: Job) -> AsyncIterator[bytes]:
     while item is not None:
-        yield json.dumps({"error": item.text} if isinstance(item, Problem) else item) + "\n"
+        line = json.dumps({"error": item.text} if isinstance(item, Problem) else item).encode()
+        for start in range(0, len(line), PIECE):  # a client that does not read holds one of them
+            yield line[start : start + PIECE]
+        yield b"\n"
         item = await job.items.get()
 
 

@@ -1,6 +1,5 @@
 """What run folders tell while they train."""
 
-import math
 import re
 import time
 from collections.abc import Sequence
@@ -12,6 +11,8 @@ import numpy as np
 from macow.documents import read_yaml
 from macow.train.figures import Figures
 
+MOST = 1e9
+"""Of a figure: NaN, infinity and what no screen shows are left out."""
 MOST_POINTS = 600
 """Of a curve: more than a screen shows."""
 
@@ -100,7 +101,7 @@ def _steps(config: dict[str, Any]) -> int | None:
 def _curve(rows: list[dict[str, Any]], name: str) -> list[list[float]]:
     """The steps at which a figure is known, with it."""
     known = [(int(row["step"]), row[name]) for row in rows if type(row.get(name)) in (int, float)]
-    return [[step, value] for step, value in known if math.isfinite(value)]
+    return [[step, value] for step, value in known if abs(value) < MOST]
 
 
 def _thinned(points: list[list[float]]) -> list[list[float]]:

@@ -1,8 +1,11 @@
 """The server, on this machine only: it owns the worker, and ends when it is told to."""
 
+import asyncio
+import os
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from types import FrameType
 
 import uvicorn
 from starlette.applications import Starlette
@@ -14,6 +17,8 @@ from macow.web.runs import Run
 from macow.web.worker import Worker
 
 MOST_CONNECTIONS = 256
+PATIENCE = 5
+"""Seconds that the end of the server waits for answers and for the batch being computed."""
 
 
 def application(explorer: Explorer, runs: Sequence[Run], worker: Worker) -> Guard:
@@ -24,7 +29,7 @@ def application(explorer: Explorer, runs: Sequence[Run], worker: Worker) -> Guar
         worker.begin()
         yield
         worker.stop()
-        worker.join()
+        await asyncio.to_thread(worker.join, PATIENCE)
 
     routes = Api(explorer, runs, worker).routes()
     return Guard(Starlette(routes=routes, exception_handlers=PROBLEMS, lifespan=living))
@@ -50,6 +55,12 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self.worker = worker
 
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A second Ctrl-C ends it at once: there is nothing to lose."""
+        if self.should_exit:
+            os._exit(128 + sig)
+        super().handle_exit(sig, frame)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """First the worker, so that open answers come to an end."""
         self.worker.stop()
@@ -66,6 +77,6 @@ def server(explorer: Explorer, runs: Sequence[Run], worker: Worker) -> Server:
         server_header=False,
         proxy_headers=False,
         limit_concurrency=MOST_CONNECTIONS,
-        timeout_graceful_shutdown=5,
+        timeout_graceful_shutdown=PATIENCE,
     )
     return Server(config, worker)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 OPEN_AT_ONCE = 8
 """Requests that compute, wait or are being answered; one more is told to come back."""
+ENDING = "the server ends"
 
 Answer = dict[str, Any]
 Work = Callable[[], Iterator[Answer]]
@@ -61,25 +62,31 @@ class Worker:
         self.most = most
         self.open_jobs = 0
         self._line: deque[Job] = deque()
+        self._computed: Job | None = None
         self._changed = threading.Condition()
         self._stopped = False
-        self._thread = threading.Thread(target=self._run, name="model")
+        # Not waited for at the end of Python: a slow batch must not keep Ctrl-C from ending it.
+        self._thread = threading.Thread(target=self._run, name="model", daemon=True)
 
     def begin(self) -> None:
         """Starts the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends between two batches, and with it every open answer."""
+        """Ends between two batches, and every open answer now."""
         with self._changed:
+            if self._stopped:
+                return
             self._stopped = True
-            while self._line:
-                self._line.popleft().deliver(Problem(503, "the server ends"))
+            for job in filter(None, [self._computed, *self._line]):
+                job.deliver(Problem(503, ENDING))
+                job.deliver(None)
+            self._line.clear()
             self._changed.notify()
 
-    def join(self) -> None:
-        """Waits for that."""
-        self._thread.join()
+    def join(self, seconds: float) -> None:
+        """Waits for that, not for ever."""
+        self._thread.join(seconds)
 
     def open(self) -> Job:
         """A place, before anything is read for it: what a client sends must have room, too."""
@@ -92,7 +99,7 @@ class Worker:
         """At the end of the line."""
         with self._changed:
             if self._stopped:
-                job.deliver(Problem(503, "the server ends"))
+                job.deliver(Problem(503, ENDING))
             else:
                 self._line.append(job)
                 self._changed.notify()
@@ -115,7 +122,8 @@ class Worker:
     def _next(self) -> Job | None:
         with self._changed:
             self._changed.wait_for(lambda: self._stopped or self._line)
-            return None if self._stopped else self._line.popleft()
+            self._computed = None if self._stopped else self._line.popleft()
+            return self._computed
 
     def _compute(self, job: Job) -> None:
         assert job.work is not None, "only what was started stands in line"

@@ -26,7 +26,7 @@ export async function ask(path, body, { signal, onLine = () => {}, onWait = () =
 export async function get(path) {
   const response = await fetch(path).catch(unreachable);
   if (!response.ok) throw new Mistake(await reason(response));
-  return response.json();
+  return response.json().catch(unreachable);
 }
 
 // While the server is busy, tries again a few times.

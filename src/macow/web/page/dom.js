@@ -21,6 +21,11 @@ export function svg(tag, attributes = {}, ...children) {
   return element;
 }
 
+// A live region is read out again whenever it is written to: only what is new.
+export function rewrite(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
 export const number = (value, digits = 2) =>
   value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 

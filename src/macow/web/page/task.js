@@ -1,7 +1,7 @@
 // One thing at a time in one place of the page: its progress, its cancel button, its mistake.
 
 import { Mistake } from "./api.js";
-import { el, wrongIn } from "./dom.js";
+import { el, rewrite, wrongIn } from "./dom.js";
 
 const SOON = 300; // milliseconds: what is faster needs no progress
 
@@ -58,7 +58,7 @@ export class Task {
 
   say(error) {
     if (!(error instanceof Mistake)) console.error(error);
-    this.error.textContent = error.message;
+    rewrite(this.error, error.message);
     this.error.hidden = false;
   }
 

@@ -2,7 +2,7 @@
 
 import { get, Mistake } from "./api.js";
 import { curves } from "./charts.js";
-import { byId, el, number } from "./dom.js";
+import { byId, el, number, rewrite } from "./dom.js";
 import { Task } from "./task.js";
 
 const EVERY = 2000; // milliseconds
@@ -69,7 +69,7 @@ class Card {
     this.figures.replaceChildren(...rows.flatMap(([name, value]) => [
       el("dt", { textContent: name }), el("dd", { textContent: value })]));
     this.problem.hidden = !run.problem;
-    this.problem.textContent = run.problem ?? "";
+    rewrite(this.problem, run.problem ?? "");
     const newest = Number(this.slider.value) >= this.steps.length - 1;
     if (run.samples.length === this.steps.length) return;
     this.steps = run.samples;
