@@ -32,7 +32,7 @@ pages: .venv/dev
 	$(BIN)/python tests/synthesis.py
 
 screenshots: .venv/dev # needs Chromium
-	SCREENSHOTS=docs $(BIN)/python -m pytest tests/web/test_page.py -k pictures_of_the_docs
+	SCREENSHOTS=docs $(BIN)/python -m pytest tests/web/test_page_for_everyone.py -k pictures_of_the_docs
 
 bench: .venv/base
 	$(BIN)/macow bench inverse

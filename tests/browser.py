@@ -2,8 +2,14 @@
 
 import shutil
 from contextlib import contextmanager
+from pathlib import Path
 
-from playwright.sync_api import sync_playwright
+import numpy as np
+from playwright.sync_api import expect, sync_playwright
+
+from explorers import pixels
+
+expect.set_options(timeout=20_000)
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
@@ -65,3 +71,24 @@ def contrast(page, selector):
       const found = [colour("color", element), colour("backgroundColor", paper)].map(light);
       return (Math.max(...found) + 0.05) / (Math.min(...found) + 0.05);
     }""")
+
+
+def shown(images):
+    """The pictures of `<img>`s, as an array `[N, C, H, W]`."""
+    return np.stack([pixels(image.get_attribute("src")) for image in images.all()])
+
+
+def drawn(page, text):
+    """Waits for a word to screen readers, which comes when all is done."""
+    expect(page.get_by_role("status").filter(has_text=text)).to_have_text(text)
+
+
+def choose(page, name):
+    page.get_by_role("tab", name=name).click()
+
+
+def saved(page, name):
+    """What a link gives to save: its name and its bytes."""
+    with page.expect_download() as download:
+        page.get_by_role("link", name=name).click()
+    return download.value.suggested_filename, Path(download.value.path()).read_bytes()

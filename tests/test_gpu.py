@@ -33,15 +33,21 @@ def test_bijections_agree_with_the_cpu(name):
     torch.testing.assert_close(there.inverse(found, cond), x, atol=1e-10, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["cifar10", "cifar10-variational", "glow-cifar10"])
-@torch.no_grad()
-def test_full_size_models_invert_in_float32(name):
+def full_size(name, count):
+    """A preset's model, initialised on some images, and these."""
     model = macow.preset(name).model.build()
     stir(model, torch.Generator().manual_seed(0))
     model.cuda()
-    batch = natural_images(32, model.shape, torch.Generator().manual_seed(0)).cuda()
+    batch = natural_images(count, model.shape, torch.Generator().manual_seed(0)).cuda()
     with exact_float32(), macow.initializing(model):
         model(batch)
+    return model, batch
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar10-variational", "glow-cifar10"])
+@torch.no_grad()
+def test_full_size_models_invert_in_float32(name):
+    model, batch = full_size(name, 32)
     assert torch.equal(model.decode(model.encode(batch)), batch)
     x = model.continuous(batch, 0.5)
     with exact_float32():
@@ -64,12 +70,7 @@ def test_digits_score_and_sample_as_on_the_cpu():
 @pytest.mark.parametrize("name", ["cifar10", "imagenet64"])
 @torch.no_grad()
 def test_latents_give_the_images_of_the_cpu(name):
-    model = macow.preset(name).model.build()
-    stir(model, torch.Generator().manual_seed(0))
-    model.cuda()
-    batch = natural_images(8, model.shape, torch.Generator().manual_seed(0)).cuda()
-    with exact_float32(), macow.initializing(model):
-        model(batch)
+    model, batch = full_size(name, 8)
     z = model.encode(batch[:2])
     there = model.sampler().decode(z).cpu()
     here = model.cpu().decode(z.cpu())

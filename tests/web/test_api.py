@@ -24,12 +24,6 @@ from pages import page
 
 
 @pytest.fixture(scope="module")
-def digits():
-    with served() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def model():
     return macow.load("digits")
 

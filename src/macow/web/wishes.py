@@ -24,8 +24,7 @@ class Samples:
 
     def __post_init__(self) -> None:
         _require("count", self.count, 1, None)
-        _require("temperature", self.temperature, 0, HOTTEST)
-        _require("seed", self.seed, 0, MOST_SEED)
+        _require_draw(self.temperature, self.seed)
 
 
 @dataclass(frozen=True)
@@ -39,8 +38,7 @@ class End:
 
     def __post_init__(self) -> None:
         _require("sample", self.sample, 0, MOST_SEED)
-        _require("seed", self.seed, 0, MOST_SEED)
-        _require("temperature", self.temperature, 0, HOTTEST)
+        _require_draw(self.temperature, self.seed)
 
 
 @dataclass(frozen=True)
@@ -68,8 +66,7 @@ class Levels:
 
     def __post_init__(self) -> None:
         _require("count", self.count, 1, MOST_RESAMPLED)
-        _require("temperature", self.temperature, 0, HOTTEST)
-        _require("seed", self.seed, 0, MOST_SEED)
+        _require_draw(self.temperature, self.seed)
 
 
 @dataclass(frozen=True)
@@ -83,6 +80,11 @@ class Fields:
 def read(kind: type[Wish], content: bytes) -> Wish:
     """A wish from the JSON of a request."""
     return from_dict(kind, loads(content.decode(), "the request"), "the request")
+
+
+def _require_draw(temperature: float, seed: int) -> None:
+    _require("temperature", temperature, 0, HOTTEST)
+    _require("seed", seed, 0, MOST_SEED)
 
 
 def _require(name: str, value: float, low: float, high: float | None) -> None:
