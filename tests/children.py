@@ -3,12 +3,14 @@
 import json
 import os
 import socket
+import stat
 import threading
 import time
 import traceback
 from contextlib import nullcontext
 from pathlib import Path
 
+import pytest
 import torch
 from tqdm import tqdm
 
@@ -94,3 +96,10 @@ def wait_for(condition, timeout=60):
     while not condition():
         assert time.monotonic() < late, "waited in vain"
         time.sleep(0.01)
+
+
+def require_open_checkout():
+    """Skips where root would become a user who may not read this code, as below `mktemp -d`."""
+    closed = [p for p in Path(__file__).resolve().parents if not p.stat().st_mode & stat.S_IXOTH]
+    if os.getuid() == 0 and closed:
+        pytest.skip(f"nobody but root may enter {closed[0]}")

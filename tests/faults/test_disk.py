@@ -109,6 +109,7 @@ def test_a_run_that_filled_its_disk_goes_on(tmp_path, monkeypatch):
 @pytest.fixture
 def open_folder():
     """A folder an unprivileged user may enter, which pytest's own are not."""
+    children.require_open_checkout()
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)
     if os.getuid() == 0:
