@@ -48,7 +48,7 @@ def test_every_way_to_cut_a_scan_gives_the_same():
     ways = [
         scan_kernel.Blocks(1, 16, 32, 32, 4, ahead=True),
         scan_kernel.Blocks(2, 8, 64, 32, 4),
-        scan_kernel.Blocks(4, 8, 16, 16, 4, resident=False),
+        scan_kernel.Blocks(4, 8, 16, 16, 4, resident=False, rest=16),
         scan_kernel.Blocks(1, 64, 64, 32, 4, resident=False),
     ]
     for blocks in ways:

@@ -74,6 +74,38 @@ def _multiply(
         tl.store(pointers, total, mask=there[:, None] & (channel < N)[None, :])
 
 
+@triton.jit(do_not_specialize=["pixels"])
+def _multiply_twice(
+    a, b, bias, c, out, pixels, out_pixel, out_channel,
+    K: tl.constexpr, HIDDEN: tl.constexpr, N: tl.constexpr,
+    BLOCK_P: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """`elu(a @ b + bias) @ c`, all in halves; what is between never leaves the chip."""
+    pixel = tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P)
+    channel = tl.arange(0, BLOCK_N)
+    there = pixel < pixels
+    a_pixel = a + pixel.to(tl.int64) * K
+    a_low = a_pixel + pixels.to(tl.int64) * K
+    total = tl.zeros([BLOCK_P, BLOCK_N], tl.float32)
+    for first_unit in range(0, HIDDEN, BLOCK_H):
+        unit = first_unit + tl.arange(0, BLOCK_H)
+        h = tl.zeros([BLOCK_P, BLOCK_H], tl.float32)
+        for first in range(0, K, BLOCK_K):
+            k = first + tl.arange(0, BLOCK_K)
+            mask = there[:, None] & (k < K)[None, :]
+            high = tl.load(a_pixel[:, None] + k[None, :], mask=mask, other=0.0)
+            low = tl.load(a_low[:, None] + k[None, :], mask=mask, other=0.0)
+            b_high, b_low = load_halves(b, k, unit, K, HIDDEN, K)
+            h += product(high, low, b_high, b_low)
+        h += tl.load(bias + unit, mask=unit < HIDDEN, other=0.0)[None, :]
+        high, low = split(elu(h))
+        c_high, c_low = load_halves(c, unit, channel, HIDDEN, N, HIDDEN)
+        total += product(high, low, c_high, c_low)
+    pointers = out + pixel.to(tl.int64)[:, None] * out_pixel
+    pointers += channel.to(tl.int64)[None, :] * out_channel
+    tl.store(pointers, total, mask=there[:, None] & (channel < N)[None, :])
+
+
 @triton.jit
 def _store_halves(out, total, bias, pixel, channel, pixels, N: tl.constexpr):
     total += tl.load(bias + channel, mask=channel < N, other=0.0)[None, :]
@@ -86,19 +118,22 @@ def _store_halves(out, total, bias, pixel, channel, pixels, N: tl.constexpr):
 
 @triton.jit
 def _folded(
-    taps, bias, pixel, row, column, height, width, t_pixel, t_channel, j, mask,
+    taps, bias, there, pixel, row, column, height, width, t_pixel, t_channel, j, known,
     OUTPUTS: tl.constexpr,
 ):  # fmt: skip
-    """Outputs j of the last convolution: the sum of what nine pixels hold for this one."""
-    total = tl.load(bias + j, mask=(j >= 0) & (j < OUTPUTS), other=0.0)[None, :]
+    """Outputs j of the last convolution: the sum of what nine pixels hold for this one.
+
+    It is done with pixels side by side, as they lie in memory.
+    """
+    total = tl.load(bias + j, mask=known, other=0.0)[:, None]
     for tap in tl.static_range(9):
         down, aside = tap // 3 - 1, tap % 3 - 1
-        inside = (row + down >= 0) & (row + down < height)
+        inside = there & (row + down >= 0) & (row + down < height)
         inside &= (column + aside >= 0) & (column + aside < width)
-        at = (pixel + down * width + aside).to(tl.int64)[:, None] * t_pixel
-        at += (tap * OUTPUTS + j).to(tl.int64)[None, :] * t_channel
-        total += tl.load(taps + at, mask=inside[:, None] & mask, other=0.0)
-    return total
+        at = (pixel + down * width + aside).to(tl.int64)[None, :] * t_pixel
+        at += (tap * OUTPUTS + j).to(tl.int64)[:, None] * t_channel
+        total += tl.load(taps + at, mask=known[:, None] & inside[None, :], other=0.0)
+    return tl.trans(total)
 
 
 @triton.jit(do_not_specialize=["pixels"])
@@ -131,19 +166,19 @@ def _finish(
         values = tl.load(y_pixel[:, None] + k[None, :] * y_channel, mask=mask, other=0.0)
         if first + BLOCK_K > C - T:
             j = k - (C - T)
-            changed = mask & (j >= 0)[None, :]
+            known = (j >= 0) & (k < C)
             shift = _folded(
-                taps, bias, pixel, row, column, height, width, t_pixel, t_channel, j, changed,
-                OUTPUTS,
+                taps, bias, there, pixel, row, column, height, width, t_pixel, t_channel, j,
+                known, OUTPUTS,
             )  # fmt: skip
             new = values - shift
             if AFFINE:
                 raw = _folded(
-                    taps, bias, pixel, row, column, height, width, t_pixel, t_channel, j + T,
-                    changed, OUTPUTS,
+                    taps, bias, there, pixel, row, column, height, width, t_pixel, t_channel,
+                    j + T, known, OUTPUTS,
                 )  # fmt: skip
                 new *= 1 + tl.exp(-(raw + 2))
-            values = tl.where(changed, new, values)
+            values = tl.where(known[None, :], new, values)
         if MIXED:
             used = (k < C)[:, None] & (channel < C)[None, :]
             columns = tl.load(matrix + channel[None, :] * C + k[:, None], mask=used, other=0.0)
@@ -241,6 +276,21 @@ def multiply(a: Tensor, b: Tensor, bias: Tensor | None, blocks: Blocks | None = 
     return out
 
 
+def multiply_twice(a: Tensor, b: Tensor, bias: Tensor, c: Tensor) -> Tensor:
+    """`elu(a @ b + bias) @ c`, `[2, pixels, k] -> [pixels, n]`: what is between is not stored."""
+    _, pixels, size = a.shape
+    blocks = Blocks(64, 128, 32, 4, 3)
+    out = a.new_empty(c.shape[-1], pixels, dtype=torch.float32).t()  # read column by column
+    _multiply_twice[(triton.cdiv(pixels, blocks.pixels),)](
+        a, b, bias, c, out, pixels, *out.stride(),
+        K=size, HIDDEN=b.shape[-1], N=c.shape[-1],
+        BLOCK_P=blocks.pixels, BLOCK_H=min(blocks.channels, power_of_two(b.shape[-1], 16)),
+        BLOCK_N=power_of_two(c.shape[-1], 16), BLOCK_K=min(blocks.taps, power_of_two(size, 16)),
+        num_warps=blocks.warps, num_stages=blocks.stages,
+    )  # fmt: skip
+    return out
+
+
 def inverse(y: Tensor, weights: Packed, cond: Tensor | None = None) -> Tensor:
     """As `reference.inverse`."""
     batch, channels, height, width = y.shape
@@ -248,16 +298,20 @@ def inverse(y: Tensor, weights: Packed, cond: Tensor | None = None) -> Tensor:
     h = y[:, :-transformed]
     h = h if cond is None else torch.cat([h, cond], dim=1)
     h = read(h, weights.first, weights.first_bias)
-    h = multiply(h, weights.middle, weights.middle_bias)
-    taps = multiply(h, weights.last, None)
+    if weights.last.shape[-1] <= 64 and weights.middle.shape[-1] <= 256:
+        taps = multiply_twice(h, weights.middle, weights.middle_bias, weights.last)
+    else:
+        h = multiply(h, weights.middle, weights.middle_bias)
+        taps = multiply(h, weights.last, None)
     pixels = batch * height * width
     out = y.new_empty(pixels, channels)
     block = min(power_of_two(channels, 16), 64)
+    taps_at_once, warps = (block, 2) if channels <= 32 else (16, 4)  # more would not fit registers
     blocks = triton.cdiv(channels, block) if weights.mixing else 1
     _finish[(triton.cdiv(pixels, 64), blocks)](
         y, taps, weights.last_bias, *(weights.mixing or (y, y)), out,
         pixels, height, width, *y.stride(), *taps.stride(),
         C=channels, T=transformed, AFFINE=weights.affine, MIXED=weights.mixing is not None,
-        BLOCK_P=64, BLOCK_N=block, BLOCK_K=min(block, 32), num_warps=2,
+        BLOCK_P=64, BLOCK_N=block, BLOCK_K=taps_at_once, num_warps=warps,
     )  # fmt: skip
     return out.view(batch, height, width, channels).permute(0, 3, 1, 2)

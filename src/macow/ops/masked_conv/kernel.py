@@ -60,7 +60,7 @@ def _scan_resident(
     C: tl.constexpr, HIDDEN: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
     AFFINE: tl.constexpr, CONDITIONAL: tl.constexpr, NORMED: tl.constexpr,
     IMAGES: tl.constexpr, COLUMNS: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_H: tl.constexpr,
-    BLOCK_K: tl.constexpr, AHEAD: tl.constexpr,
+    BLOCK_K: tl.constexpr, REST: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """`x[row] = (y[row] - shift) / scale`, both from the rows of x above; all weights on chip.
 
@@ -116,6 +116,34 @@ def _scan_resident(
         tl.debug_barrier()  # the next row reads what other threads of the program have written
 
 
+@triton.jit
+def _some_units(
+    unit, row, out,
+    x_pixel, c_pixel, kernel, bias, mix,
+    there, column, columns, x_row, c_row, c_channel,
+    C: tl.constexpr, HIDDEN: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
+    OUTPUTS: tl.constexpr, CONDITIONAL: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """What some hidden units add to shift and scale of a row; their taps are read in blocks."""
+    ALL: tl.constexpr = KH * KW * C
+    h = tl.zeros([there.shape[0], unit.shape[0]], tl.float32)
+    h += tl.load(bias + unit, mask=unit < HIDDEN, other=0.0)[None, :]
+    if CONDITIONAL:
+        given = there[:, None] & (unit < HIDDEN)[None, :]
+        pointers = c_pixel[:, None] + row * c_row + unit[None, :] * c_channel
+        h += tl.load(pointers, given, other=0.0)
+    for first in range(0, ALL, BLOCK_K):
+        k = first + tl.arange(0, BLOCK_K)
+        pointers, inside, above = _reads(x_pixel, there, column, columns, x_row, k, KH, C, KW)
+        seen = inside & (above <= row)[None, :]
+        a, b = split(tl.load(pointers + row * x_row * C, mask=seen, other=0.0))
+        high, low = load_halves(kernel, k, unit, ALL, HIDDEN, ALL)
+        h += product(a, b, high, low)
+    mix_high, mix_low = load_halves(mix, unit, out, HIDDEN, OUTPUTS, HIDDEN)
+    a, b = split(elu(h))
+    return product(a, b, mix_high, mix_low)
+
+
 @triton.jit(do_not_specialize=STRIDES)
 def _scan_streaming(
     y, x, context, kernel, bias, mix, mix_bias, scale, offset,
@@ -126,16 +154,16 @@ def _scan_streaming(
     C: tl.constexpr, HIDDEN: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
     AFFINE: tl.constexpr, CONDITIONAL: tl.constexpr, NORMED: tl.constexpr,
     IMAGES: tl.constexpr, COLUMNS: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_H: tl.constexpr,
-    BLOCK_K: tl.constexpr, AHEAD: tl.constexpr,
+    BLOCK_K: tl.constexpr, REST: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """The same for any kernel and any number of channels: each row reads all weights again.
 
-    A block of hidden units is computed some taps at a time, mixed into shift and scale, and
-    forgotten.
+    Hidden units are computed in blocks of BLOCK_H and a last one of REST, mixed into shift and
+    scale, and forgotten.
     """
     PIXELS: tl.constexpr = IMAGES * COLUMNS
     OUTPUTS: tl.constexpr = 2 * C if AFFINE else C
-    ALL: tl.constexpr = KH * KW * C
+    FULL: tl.constexpr = HIDDEN // BLOCK_H * BLOCK_H if REST > 0 else HIDDEN
     pixel = tl.arange(0, PIXELS)
     image = (tl.program_id(0) * IMAGES + pixel // COLUMNS).to(tl.int64)
     column = pixel % COLUMNS
@@ -150,26 +178,20 @@ def _scan_streaming(
         out_bias = tl.load(mix_bias + out, mask=out < OUTPUTS, other=0.0)
         total = tl.zeros([PIXELS, 2 * BLOCK_C if AFFINE else BLOCK_C], tl.float32)
         total += out_bias[None, :]
-        for first_unit in range(0, HIDDEN, BLOCK_H):
-            unit = first_unit + tl.arange(0, BLOCK_H)
-            h = tl.zeros([PIXELS, BLOCK_H], tl.float32)
-            h += tl.load(bias + unit, mask=unit < HIDDEN, other=0.0)[None, :]
-            for first in range(0, ALL, BLOCK_K):
-                k = first + tl.arange(0, BLOCK_K)
-                pointers, inside, above = _reads(
-                    x_pixel, there, column, columns, x_row, k, KH, C, KW
-                )
-                seen = inside & (above <= row)[None, :]
-                a, b = split(tl.load(pointers + row * x_row * C, mask=seen, other=0.0))
-                high, low = load_halves(kernel, k, unit, ALL, HIDDEN, ALL)
-                h += product(a, b, high, low)
-            mix_high, mix_low = load_halves(mix, unit, out, HIDDEN, OUTPUTS, HIDDEN)
-            if CONDITIONAL:
-                given = there[:, None] & (unit < HIDDEN)[None, :]
-                pointers = c_pixel[:, None] + row * c_row + unit[None, :] * c_channel
-                h += tl.load(pointers, given, other=0.0)
-            a, b = split(elu(h))
-            total += product(a, b, mix_high, mix_low)
+        for first_unit in range(0, FULL, BLOCK_H):
+            total += _some_units(
+                first_unit + tl.arange(0, BLOCK_H), row, out,
+                x_pixel, c_pixel, kernel, bias, mix,
+                there, column, columns, x_row, c_row, c_channel,
+                C, HIDDEN, KH, KW, OUTPUTS, CONDITIONAL, BLOCK_K,
+            )  # fmt: skip
+        if REST > 0:
+            total += _some_units(
+                FULL + tl.arange(0, REST), row, out,
+                x_pixel, c_pixel, kernel, bias, mix,
+                there, column, columns, x_row, c_row, c_channel,
+                C, HIDDEN, KH, KW, OUTPUTS, CONDITIONAL, BLOCK_K,
+            )  # fmt: skip
         values = tl.load(y_pixels + row * y_row, mask, other=0.0)
         if NORMED:
             factor = tl.load(scale + channel, mask=channel < C, other=0.0)
@@ -191,6 +213,7 @@ class Blocks(NamedTuple):
     stages: int = 3
     ahead: bool = False
     resident: bool = True
+    rest: int = 0
 
 
 class Packed(NamedTuple):
@@ -233,9 +256,20 @@ def _blocks(
     if 4 * units * (rows * taps + outputs) <= room:
         warps = 4 if lanes == 64 or lanes == 16 and units <= 64 else 8
         return Blocks(1, lanes, taps, units, warps, ahead=rows == 2)
-    units = min(units, 256, 32768 // outputs)
+    units, rest = _two_blocks(hidden, min(256, 32768 // outputs))
     taps, stages = (32, 4) if units > 64 else (64, 3)
-    return Blocks(1, lanes, taps, units, 4, stages, resident=False)
+    return Blocks(1, lanes, taps, units, 4, stages, resident=False, rest=rest)
+
+
+def _two_blocks(hidden: int, most: int) -> tuple[int, int]:
+    """Blocks of units and a smaller one for the rest, powers of two with little beside them."""
+    units = min(most, power_of_two(hidden, 16))
+    if hidden % units == 0:
+        return units, 0
+    if units > hidden:
+        units //= 2
+    rest = power_of_two(hidden % units, 16)
+    return (units, rest) if 2 * rest < units or 2 * units > most else (2 * units, 0)
 
 
 def inverse(
@@ -276,7 +310,7 @@ def inverse(
         AFFINE=weights.affine, CONDITIONAL=context is not None, NORMED=norm is not None,
         IMAGES=blocks.images, COLUMNS=blocks.columns,
         BLOCK_C=power_of_two(channels, 16), BLOCK_H=blocks.units,
-        BLOCK_K=blocks.taps,
+        BLOCK_K=blocks.taps, REST=blocks.rest,
         AHEAD=blocks.ahead, num_warps=blocks.warps, num_stages=blocks.stages,
     )  # fmt: skip
     return x.permute(0, 3, 1, 2) if row_dim == 2 else x.permute(0, 3, 2, 1)
