@@ -130,8 +130,8 @@ def _some_units(
     h += tl.load(bias + unit, mask=unit < HIDDEN, other=0.0)[None, :]
     if CONDITIONAL:
         given = there[:, None] & (unit < HIDDEN)[None, :]
-        pointers = c_pixel[:, None] + row * c_row + unit[None, :] * c_channel
-        h += tl.load(pointers, given, other=0.0)
+        context = c_pixel[:, None] + row * c_row + unit[None, :] * c_channel
+        h += tl.load(context, given, other=0.0)
     for first in range(0, ALL, BLOCK_K):
         k = first + tl.arange(0, BLOCK_K)
         pointers, inside, above = _reads(x_pixel, there, column, columns, x_row, k, KH, C, KW)
