@@ -1,4 +1,4 @@
-"""The figures of docs/sampling.md out of benchmarks/results (make pages)."""
+"""The figures of docs/sampling.md and the README out of benchmarks/results (make pages)."""
 
 import csv
 import math
@@ -6,33 +6,88 @@ from pathlib import Path
 
 DOCS = Path(__file__).parents[1] / "docs"
 RESULTS = DOCS.parent / "benchmarks" / "results"
-BEGIN = "<!-- sizes: made by `make pages` -->\n"
-END = "<!-- end of sizes -->\n"
 SIZES = {"cifar10": 32, "imagenet64": 64, "lsun128": 128, "celebahq256": 256}
 PAPER = {"cifar10": 38.7, "imagenet64": 104.7, "lsun128": 267.9, "celebahq256": 434.2}
-"""Table 5b of the paper, ms an image on a TITAN X."""
+"""Table 3 (b) of the paper, ms an image on a TITAN X."""
 AUTHORS = {"cifar10": 24.9, "imagenet64": 61.0, "lsun128": 175.7, "celebahq256": 250.0}
 """The authors' published code on an H200 (docs/experiments.md)."""
 
 
-def costs() -> dict[str, dict[str, str]]:
-    text = (RESULTS / "sampling_gpu.csv").read_text()
+PEERS = {
+    "glow-cifar10": ("Glow", "5.3; 5 ‡", "1.0"),
+    "maf-cifar10": ("MAF", "3000 ‡", "600.0"),
+    "emerging-cifar10": ("Emerging", "1800 ‡", "360.0"),
+    "cifar10": ("MaCow", "38.7", "7.3"),
+}
+"""Table 3 (a) of the paper, ms an image and slow-down; ‡: from Hoogeboom et al. (2019)."""
+
+
+def costs(name: str = "sampling_gpu.csv") -> dict[str, dict[str, str]]:
+    text = (RESULTS / name).read_text()
     return {row["model"]: row for row in csv.DictReader(text.splitlines())}
 
 
-def table() -> str:
-    head = (
-        "| preset | size | paper, TITAN X | authors' code, H200 | here, H200 | with the snapshot "
-        "| best batch | one image alone | loses | plain torch loses |\n" + 10 * "|---" + "|\n"
+def peers() -> dict[str, dict[str, str]]:
+    return costs("sampling_peers_gpu.csv")
+
+
+def slow_down(name: str) -> float:
+    """Against our Glow of the same run."""
+    times = {model: float(row["ms_per_image"]) for model, row in peers().items()}
+    return times[name] / times["glow-cifar10"]
+
+
+def sizes_table() -> str:
+    return _table(
+        "preset, size, paper (TITAN X), authors' code (H200), here (H200), with the snapshot, "
+        "best batch, one image alone, loses, plain torch loses",
+        [
+            [
+                *(f"`{name}`", f"{size} x {size}", PAPER[name], AUTHORS[name]),
+                *(row["ms_per_image"], row["with_snapshot"]),
+                *(f"{row['best_ms']} ({row['best_batch']})", row["one_image_ms"]),
+                *(row["error"], row["plain_error"]),
+            ]
+            for name, size in SIZES.items()
+            for row in [costs()[name]]
+        ],
     )
-    lines = [
-        f"| `{name}` | {size} x {size} | {PAPER[name]} | {AUTHORS[name]} | {row['ms_per_image']} "
-        f"| {row['with_snapshot']} | {row['best_ms']} ({row['best_batch']}) "
-        f"| {row['one_image_ms']} | {row['error']} | {row['plain_error']} |\n"
-        for name, size in SIZES.items()
-        for row in [costs()[name]]
+
+
+def peers_table() -> str:
+    return _table(
+        "CIFAR-10, paper, slow-down, here (H200), slow-down, pixel by pixel, one image alone",
+        [
+            [
+                *(label, paper, paper_slow_down, row["ms_per_image"], f"{slow_down(name):.1f}"),
+                *(row["pixel_by_pixel_ms"], row["one_image_ms"]),
+            ]
+            for name, (label, paper, paper_slow_down) in PEERS.items()
+            for row in [peers()[name]]
+        ],
+    )
+
+
+def readme_tables() -> str:
+    """Both in short."""
+    flows = [
+        [label, paper, paper_slow_down, peers()[name]["ms_per_image"], f"{slow_down(name):.1f}"]
+        for name, (label, paper, paper_slow_down) in PEERS.items()
     ]
-    return head + "".join(lines)
+    sizes = [
+        [f"`{name}`", f"{size} x {size}", PAPER[name], AUTHORS[name], costs()[name]["ms_per_image"]]
+        for name, size in SIZES.items()
+    ]
+    return (
+        _table("(a) CIFAR-10, paper, slow-down, here (H200), slow-down", flows)
+        + "\n"
+        + _table("(b) MaCow, size, paper (TITAN X), authors' code (H200), here (H200)", sizes)
+    )
+
+
+def _table(heads: str, rows: list[list[object]]) -> str:
+    lines = [heads.split(", "), ["---"] * len(heads.split(", ")), *rows]
+    return "".join("| " + " | ".join(map(str, line)) + " |\n" for line in lines)
 
 
 def figure() -> str:
@@ -77,16 +132,21 @@ def figure() -> str:
     )
 
 
-def with_table(text: str) -> str:
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    assert end, "docs/sampling.md: no place for the table"
-    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+def with_tables(text: str) -> str:
+    """A page with the tables it has places for as they ought to be."""
+    made = {"sizes": sizes_table, "peers": peers_table, "speed": readme_tables}
+    for name, make in made.items():
+        begin, end = f"<!-- {name}: made by `make pages` -->\n", f"<!-- end of {name} -->\n"
+        if begin in text:
+            before, rest = text.split(begin)
+            _, after = rest.split(end)
+            text = f"{before}{begin}\n{make()}\n{end}{after}"
+    return text
 
 
 def main() -> None:
-    page = DOCS / "sampling.md"
-    page.write_text(with_table(page.read_text()))
+    for path in (DOCS / "sampling.md", DOCS.parent / "README.md"):
+        path.write_text(with_tables(path.read_text()))
     (DOCS / "sampling.svg").write_text(figure())
 
 

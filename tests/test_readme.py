@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import macow
+import synthesis
 from macow.bench.images import natural_images
 
 ROOT = Path(__file__).parents[1]
@@ -54,12 +55,25 @@ def test_the_figures_of_sampling_are_measured():
     costs = {row["model"]: float(row["ms_per_image"]) for row in rows("sampling_gpu.csv")}
     assert f"{costs['cifar10']:.3f} ms for a CIFAR-10 image" in README
     ratio = costs["cifar10"] / costs["glow-cifar10"]
-    assert f"{ratio:.2f} times our\n  Glow" in README
+    said = " ".join(README.split())
+    assert f"{ratio:.2f} times our Glow" in said
+    assert f"the same kernels draw in {costs['glow-cifar10']:.3f} ms" in said
+    paper, authors = synthesis.PEERS["cifar10"][2], synthesis.AUTHORS["cifar10"]
+    assert f"the paper's ratio is {paper}, its authors' code takes {authors} ms" in said
     ratios = [
         float(r["wall_to_forward"]) for r in rows("sampler_cpu.csv") if r["pass"] == "sampler"
     ]
     assert f"by `model.sampler()` {median(ratios):.2f} times (median of three" in README
     assert len(ratios) == 3
+
+
+def test_the_tables_of_sampling_are_those_of_the_results():
+    assert synthesis.readme_tables() in README, "run make pages"
+    assert synthesis.with_tables(README) == README, "run make pages"
+    said = " ".join(README.split()).replace("\\ ", "")
+    for name in ("sampling_gpu.csv", "sampling_peers_gpu.csv"):
+        (command,) = {row["command"] for row in rows(name)}
+        assert command.partition(" --out")[0] in said
 
 
 def test_every_verb_and_folder_is_named():
