@@ -11,6 +11,18 @@ def power_of_two(size: int, least: int = 1) -> int:
     return max(least, 1 << (size - 1).bit_length())
 
 
+def by_image(given: Tensor | None, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
+    """A map `[B, H, W]`, and its steps from image to image and from pixel to pixel.
+
+    Gradients of sums are the same at every pixel: they are read as they are. None stands for 0.
+    """
+    if given is None:
+        return x.new_zeros(1), (0, 0)
+    if given.stride(1) == 0 and given.stride(2) == 0:
+        return given, (given.stride(0), 0)
+    return given.contiguous(), (given.shape[1] * given.shape[2], 1)
+
+
 def halves(t: Tensor) -> Tensor:
     """A float32 tensor as two of float16, `[2, *shape]`: `t = first + second / 2^11`.
 
@@ -53,3 +65,25 @@ def product(a_high, a_low, b_high, b_low):
 def elu(v):
     """`v` above 0, `exp(v) - 1` below; NaN stays."""
     return tl.where(v > 0, v, tl.exp(v) - 1)
+
+
+@triton.jit
+def elu_exactly(v):
+    """The same without what `exp(v) - 1` loses near 0, where a series takes its place."""
+    series = 1 + v * (1 / 2 + v * (1 / 6 + v * (1 / 24 + v * (1 / 120 + v * (1 / 720)))))
+    return tl.where(v > 0, v, tl.where(v > -0.25, v * series, tl.exp(v) - 1))
+
+
+@triton.jit
+def elu_in(dtype: tl.constexpr, v):
+    """As exactly as numbers of a type can tell."""
+    return elu_exactly(v) if dtype == tl.float32 else elu(v)
+
+
+@triton.jit
+def log_sigmoid(v):
+    """`log(1 / (1 + exp(-v)))`."""
+    small = tl.exp(-tl.abs(v))
+    more = 1 + small  # its logarithm, corrected for what the sum has rounded away
+    log1p = tl.where(more == 1, small, tl.log(more) * (small / (more - 1)))
+    return tl.minimum(v, 0.0) - log1p

@@ -50,6 +50,12 @@ def kernels_serve(x: Tensor, *others: Tensor | None) -> bool:
     return missing(x.device) is None
 
 
+def kernels_train(x: Tensor) -> bool:
+    """Whether there are kernels that also know gradients: for float32 on a GPU."""
+    on_gpu = x.is_cuda and x.dtype == torch.float32 and not _plain.get()
+    return on_gpu and missing(x.device) is None
+
+
 @cache
 def on_chip(device: torch.device) -> int:
     """Bytes that one program may hold on a multiprocessor."""
@@ -70,5 +76,5 @@ def missing(device: torch.device) -> str | None:
     elif on_chip(device) < NEEDED:
         found = "the GPU has less memory on chip than the kernels need"
     if found is not None:
-        warnings.warn(f"{found}: inverses are computed by plain torch, more slowly", stacklevel=4)
+        warnings.warn(f"{found}: plain torch computes instead, more slowly", stacklevel=4)
     return found

@@ -1,6 +1,7 @@
 """The inverse of a Glow step, coupling, 1x1 convolution and ActNorm at once: `inverter`."""
 
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor
 from torch.cuda import device_of
@@ -27,4 +28,12 @@ def inverter(weights: GlowWeights) -> Callable[[Tensor, Tensor | None], Tensor]:
     return undo
 
 
-__all__ = ["GlowWeights", "inverter"]
+def couple(x: Tensor, cond: Tensor | None, *weights: Any) -> tuple[Tensor, Tensor | None]:
+    """A coupling and its log-det by pixel; see `training.CouplingStep`."""
+    from macow.ops.glow.training import CouplingStep
+
+    with device_of(x):  # type: ignore[no-untyped-call] # kernels are launched there
+        return CouplingStep.apply(x, cond, *weights)  # type: ignore[no-untyped-call]
+
+
+__all__ = ["GlowWeights", "couple", "inverter"]

@@ -1,6 +1,7 @@
-"""The masked convolution and its inverse: `ops.masked_conv.forward`, `inverse`, `inverter`."""
+"""The masked convolution, to learn (`forward`, `convolve`) and to undo (`inverse`, `inverter`)."""
 
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor
 from torch.cuda import device_of
@@ -49,10 +50,19 @@ def inverter(
     return undo
 
 
+def convolve(x: Tensor, *given: Any) -> tuple[Tensor, Tensor | None]:
+    """`forward` by kernels that also know its gradients: see `training.masked_convolution`."""
+    from macow.ops.masked_conv.training import masked_convolution
+
+    with device_of(x):  # type: ignore[no-untyped-call] # kernels are launched there
+        return masked_convolution(x, *given)
+
+
 __all__ = [
     "ORDERS",
     "MaskedConvWeights",
     "Order",
+    "convolve",
     "forward",
     "hidden",
     "inverse",

@@ -1,0 +1,248 @@
+"""The masked convolution and its gradients in a few launches: only the input is kept for them."""
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from macow.ops.launch import by_image, power_of_two
+from macow.ops.masked_conv import training_kernels as kernels
+from macow.ops.masked_conv.reference import Order
+
+
+class Matrices(NamedTuple):
+    """A network's weights as matrices, and copies in the type that products compute in."""
+
+    kernel: Tensor
+    """`[kh * kw * C, hidden]`"""
+    bias: Tensor
+    mix: Tensor
+    """`[hidden, C]`, or `[hidden, 2C]` if affine"""
+    mix_bias: Tensor
+    low_kernel: Tensor
+    low_mix: Tensor
+
+
+class _Layout(NamedTuple):
+    """How a scan walks over images: the arguments PLACES, and its rows and columns."""
+
+    pixels: int
+    start: int
+    row_step: int
+    column_step: int
+    rows: int
+    columns: int
+
+
+def _layout(x: Tensor, order: Order) -> _Layout:
+    batch, _, height, width = x.shape
+    down = order in ("down", "up")
+    rows, columns = (height, width) if down else (width, height)
+    row_step, column_step = (width, 1) if down else (1, width)
+    start = 0
+    if order in ("up", "left"):
+        start, row_step = (rows - 1) * row_step, -row_step
+    return _Layout(batch * height * width, start, row_step, column_step, rows, columns)
+
+
+class _Blocks(NamedTuple):
+    """What a program works on at once: pixels, hidden units, entries of a window."""
+
+    pixels: int
+    units: int
+    entries: int
+    warps: int
+    stages: int = 1
+
+
+# What was fastest on an H200 (docs/experiments.md). Never 64 pixels with 4 warps: for such products
+# Triton 3.6 takes other instructions, and with few channels it gets their addresses wrong.
+
+
+def _network_blocks(channels: int) -> _Blocks:
+    """For the network, forward and back."""
+    if channels <= 32:
+        return _Blocks(64, 16 if channels <= 4 else 64 if channels <= 16 else 32, 32, 2)
+    return _Blocks(32, 64, 64, 4)
+
+
+def _weights_blocks(channels: int) -> _Blocks:
+    """For sums over pixels."""
+    if channels <= 16:
+        return _Blocks(64, 16 if channels <= 4 else 64, 32, 1)
+    return _Blocks(64, 32, 64, 1)
+
+
+def _x_blocks(channels: int) -> _Blocks:
+    """For what a pixel gets back from those that have read it."""
+    if channels <= 4:
+        return _Blocks(32, 16, 0, 1)
+    if channels <= 32:
+        return _Blocks(64, 64 if channels <= 16 else 128, 0, 2)
+    return _Blocks(32, 64, 0, 2, 3)
+
+
+PROGRAMS = 1056
+"""So many share the pixels of a sum over all of them."""
+
+
+class MaskedConvolution(torch.autograd.Function):
+    """`(y, log_det_map [B, H, W])` of `x [B, C, H, W]`; products in low precision, sums in float32.
+
+    The map of an additive layer is None.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        log_scale: Tensor | None,
+        shift: Tensor | None,
+        kernel: Tensor,
+        bias: Tensor,
+        mix: Tensor,
+        mix_bias: Tensor,
+        context: Tensor | None,
+        low_kernel: Tensor,
+        low_mix: Tensor,
+        size: tuple[int, int],
+        order: Order,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Keeps its arguments for the gradients and nothing else."""
+        ctx.set_materialize_grads(False)
+        x = x.contiguous(memory_format=torch.channels_last)
+        if context is not None:
+            context = context.contiguous(memory_format=torch.channels_last)
+        affine = mix.shape[1] == 2 * x.shape[1]
+        y = torch.empty_like(x)
+        log_det = x.new_empty(x.shape[0], *x.shape[2:]) if affine else None
+        layout, blocks = _layout(x, order), _network_blocks(x.shape[1])
+        norm = _norm(x, log_scale, shift)
+        low = _prepared(x, log_scale, shift, low_kernel.dtype)
+        kernels.forward[(triton.cdiv(layout.pixels, blocks.pixels),)](
+            x, *norm, low, x if context is None else context, low_kernel, bias, low_mix, mix_bias,
+            y, y if log_det is None else log_det, *layout[:4],
+            **_sizes(x, layout, kernel, size, blocks, BLOCK_C=power_of_two(x.shape[1], 16)),
+            AFFINE=affine, CONDITIONAL=context is not None, NORMED=log_scale is not None,
+            num_warps=blocks.warps, num_stages=blocks.stages,
+        )  # fmt: skip
+        ctx.save_for_backward(x, log_scale, shift, bias, mix_bias, context, low_kernel, low_mix)
+        ctx.size, ctx.order = size, order
+        return y, log_det
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_y: Tensor, d_log_det: Tensor | None) -> Any:
+        """The network is computed again; then its gradients, that of x, those of the weights."""
+        x, log_scale, shift, bias, mix_bias, context, kernel, mix = ctx.saved_tensors
+        normed = log_scale is not None
+        channels, (taps, hidden), outputs = x.shape[1], kernel.shape, mix.shape[1]
+        affine = outputs == 2 * channels
+        layout = _layout(x, ctx.order)
+        d_y = d_y.contiguous(memory_format=torch.channels_last)
+        norm = _norm(x, log_scale, shift)
+        d_log_det, steps = by_image(d_log_det, x)
+        low = _prepared(x, log_scale, shift, kernel.dtype)
+        d_x, h = torch.empty_like(x), kernel.new_empty(layout.pixels, hidden)
+        d_h, d_said = torch.empty_like(h), h.new_empty(layout.pixels, outputs)
+        blocks = _network_blocks(channels)
+        kernels.backward[(triton.cdiv(layout.pixels, blocks.pixels),)](
+            x, *norm, low, x if context is None else context, kernel, bias, mix, mix_bias,
+            d_y, d_log_det, h, d_h, d_said, d_x, *layout[:4], *steps,
+            **_sizes(x, layout, kernel, ctx.size, blocks, BLOCK_O=power_of_two(outputs, 16)),
+            AFFINE=affine, CONDITIONAL=context is not None, NORMED=normed,
+            num_warps=blocks.warps, num_stages=blocks.stages,
+        )  # fmt: skip
+        blocks = _weights_blocks(channels)
+        block_o = min(64, power_of_two(outputs, 16))
+        entries = taps // channels * _width(channels)
+        tiles = (
+            triton.cdiv(entries, blocks.entries) + triton.cdiv(outputs, block_o),
+            triton.cdiv(hidden, blocks.units),
+        )
+        most = max(1, PROGRAMS * (4 if channels <= 4 else 1) // (tiles[0] * tiles[1]))
+        programs = min(most, triton.cdiv(layout.pixels, blocks.pixels))
+        lengths = [taps * hidden, hidden, hidden * outputs, outputs]
+        parts = x.new_empty(programs, sum(lengths))
+        kernels.backward_weights[(programs, *tiles)](
+            low, h, d_h, d_said, parts, *layout[:4], programs,
+            **_sizes(x, layout, kernel, ctx.size, blocks, BLOCK_O=block_o), OUTPUTS=outputs,
+            num_warps=blocks.warps, num_stages=blocks.stages,
+        )  # fmt: skip
+        blocks = _x_blocks(channels)
+        block_c = min(power_of_two(channels, 16), 64)
+        programs = triton.cdiv(layout.pixels, blocks.pixels)
+        norm_parts = x.new_empty(programs if normed else 0, 2, channels)
+        kernels.backward_x[(programs, triton.cdiv(channels, block_c))](
+            x, norm[0], d_h, kernel, d_x, norm_parts, *layout[:4],
+            **_shape(x, layout, kernel, ctx.size), NORMED=normed,
+            BLOCK_P=blocks.pixels, BLOCK_C=block_c, BLOCK_K=blocks.units,
+            num_warps=blocks.warps, num_stages=blocks.stages,
+        )  # fmt: skip
+        d_kernel, d_bias, d_mix, d_mix_bias = parts.sum(dim=0).split(lengths)
+        d_context = None
+        if context is not None:
+            d_context = d_h.to(x.dtype).view(x.shape[0], *x.shape[2:], hidden).permute(0, 3, 1, 2)
+        return (
+            d_x, *(norm_parts.sum(dim=0) if normed else (None, None)),
+            d_kernel.view(taps, hidden), d_bias, d_mix.view(hidden, outputs), d_mix_bias,
+            d_context, None, None, None, None,
+        )  # fmt: skip
+
+
+def _norm(x: Tensor, log_scale: Tensor | None, shift: Tensor | None) -> tuple[Tensor, Tensor]:
+    return (x, x) if log_scale is None or shift is None else (log_scale, shift)
+
+
+def _width(channels: int) -> int:
+    """Channels of what windows are read from: wide loads take eight numbers."""
+    return triton.cdiv(channels, 8) * 8
+
+
+def _prepared(
+    x: Tensor, log_scale: Tensor | None, shift: Tensor | None, dtype: torch.dtype
+) -> Tensor:
+    batch, channels, height, width = x.shape
+    pixels = batch * height * width
+    low = x.new_empty(pixels, _width(channels), dtype=dtype)
+    block_c = power_of_two(_width(channels))
+    block_p = max(1, 2048 // block_c)
+    kernels.prepare[(triton.cdiv(pixels, block_p),)](
+        x, *_norm(x, log_scale, shift), low, pixels,
+        C=channels, WIDTH=_width(channels), NORMED=log_scale is not None,
+        BLOCK_P=block_p, BLOCK_C=block_c, num_warps=4,
+    )  # fmt: skip
+    return low
+
+
+def _shape(x: Tensor, layout: _Layout, kernel: Tensor, size: tuple[int, int]) -> dict[str, int]:
+    return {
+        "ROWS": layout.rows, "COLUMNS": layout.columns, "C": x.shape[1],
+        "HIDDEN": kernel.shape[1], "KH": size[0], "KW": size[1],
+    }  # fmt: skip
+
+
+def _sizes(
+    x: Tensor, layout: _Layout, kernel: Tensor, size: tuple[int, int], blocks: _Blocks, **more: int
+) -> dict[str, int]:
+    return _shape(x, layout, kernel, size) | {
+        "WIDTH": _width(x.shape[1]),
+        "BLOCK_P": blocks.pixels, "BLOCK_H": blocks.units, "BLOCK_K": blocks.entries, **more,
+    }  # fmt: skip
+
+
+def masked_convolution(
+    x: Tensor,
+    matrices: Matrices,
+    size: tuple[int, int],
+    order: Order,
+    context: Tensor | None,
+    norm: tuple[Tensor, Tensor] | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """As `masked_conv.forward`, with a window of size (kh, kw); `norm` is an ActNorm before it."""
+    *trained, low_kernel, low_mix = matrices
+    return MaskedConvolution.apply(  # type: ignore[no-untyped-call]
+        x, *(norm or (None, None)), *trained, context, low_kernel, low_mix, size, order
+    )

@@ -1,0 +1,327 @@
+"""Kernels of the masked convolution and its gradients: products in DTYPE, sums in float32."""
+
+import triton
+import triton.language as tl
+
+from macow.ops.launch import elu_in, log_sigmoid
+
+PLACES = ["pixels", "start", "row_step", "column_step"]
+"""Where things lie: a tensor is `[B * H * W, channels]`, and a scan's pixel (image, row, column) is
+number `image * ROWS * COLUMNS + start + row * row_step + column * column_step` of it."""
+
+
+@triton.jit
+def _places(
+    block, pixels, start, row_step, column_step,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK_P: tl.constexpr,
+):  # fmt: skip
+    """A block's pixels: which exist, their row and column in the scan, and where they lie."""
+    pixel = block * BLOCK_P + tl.arange(0, BLOCK_P)
+    row, column = (pixel // COLUMNS) % ROWS, pixel % COLUMNS
+    image = pixel // (ROWS * COLUMNS)
+    place = image * (ROWS * COLUMNS) + start + row * row_step + column * column_step
+    return pixel < pixels, row, column, place.to(tl.int64)
+
+
+@triton.jit
+def _normed(values, norm_scale, norm_shift, channel, known, NORMED: tl.constexpr):
+    """Values after the ActNorm that stands before the convolution, if one does."""
+    if NORMED:
+        factor = tl.exp(tl.load(norm_scale + channel, mask=known, other=0.0))
+        shift = tl.load(norm_shift + channel, mask=known, other=0.0)
+        values = values * factor[None, :] + shift[None, :]
+    return values
+
+
+@triton.jit(do_not_specialize=["pixels"])
+def prepare(
+    x, norm_scale, norm_shift, low, pixels,
+    C: tl.constexpr, WIDTH: tl.constexpr, NORMED: tl.constexpr,
+    BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    """What windows are read from: `low [pixels, WIDTH]` is x after the ActNorm, then zeros."""
+    pixel = tl.program_id(0).to(tl.int64) * BLOCK_P + tl.arange(0, BLOCK_P)
+    channel = tl.arange(0, BLOCK_C)
+    mask = (pixel < pixels)[:, None] & (channel < C)[None, :]
+    values = tl.load(x + pixel[:, None] * C + channel[None, :], mask=mask, other=0.0)
+    values = _normed(values, norm_scale, norm_shift, channel, channel < C, NORMED)
+    mask = (pixel < pixels)[:, None] & (channel < WIDTH)[None, :]
+    values = tl.where((channel < C)[None, :], values, 0.0)
+    tl.store(low + pixel[:, None] * WIDTH + channel[None, :], values, mask=mask)
+
+
+@triton.jit
+def _window(
+    low, there, row, column, place, k, row_step, column_step,
+    COLUMNS: tl.constexpr, WIDTH: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
+):  # fmt: skip
+    """What pixels read: entry k is channel `k % WIDTH` of tap `k // WIDTH`."""
+    up, aside = k // (KW * WIDTH) - KH, (k // WIDTH) % KW - KW // 2
+    at_row, at_column = row[:, None] + up[None, :], column[:, None] + aside[None, :]
+    inside = there[:, None] & (k < KH * KW * WIDTH)[None, :]
+    inside &= (at_row >= 0) & (at_column >= 0) & (at_column < COLUMNS)
+    steps = (up * row_step + aside * column_step) * WIDTH + k % WIDTH
+    return tl.load(low + place[:, None] * WIDTH + steps[None, :], mask=inside, other=0.0)
+
+
+@triton.jit
+def _block(matrix, row, column, known, COLUMNS: tl.constexpr):
+    """A block of a matrix; of its rows those that are known."""
+    mask = known[:, None] & (column < COLUMNS)[None, :]
+    return tl.load(matrix + row[:, None] * COLUMNS + column[None, :], mask=mask, other=0.0)
+
+
+@triton.jit
+def _row_of(k, C: tl.constexpr, WIDTH: tl.constexpr, TAPS: tl.constexpr):
+    """The kernel's row for an entry of a window, and whether there is one."""
+    return k // WIDTH * C + k % WIDTH, (k % WIDTH < C) & (k < TAPS * WIDTH)
+
+
+@triton.jit
+def _units(
+    low, context, kernel, bias, unit, there, row, column, place, row_step, column_step,
+    COLUMNS: tl.constexpr, C: tl.constexpr, WIDTH: tl.constexpr, HIDDEN: tl.constexpr,
+    KH: tl.constexpr, KW: tl.constexpr, CONDITIONAL: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Some hidden units after their ELU, in float32."""
+    h = tl.zeros([there.shape[0], unit.shape[0]], tl.float32)
+    for first in range(0, KH * KW * WIDTH, BLOCK_K):
+        k = first + tl.arange(0, BLOCK_K)
+        window = _window(
+            low, there, row, column, place, k, row_step, column_step, COLUMNS, WIDTH, KH, KW
+        )
+        weight_row, known = _row_of(k, C, WIDTH, KH * KW)
+        weight = _block(kernel, weight_row, unit, known, HIDDEN)
+        h = tl.dot(window, weight, h, input_precision="ieee")
+    h += tl.load(bias + unit, mask=unit < HIDDEN, other=0.0)[None, :]
+    if CONDITIONAL:
+        mask = there[:, None] & (unit < HIDDEN)[None, :]
+        at_units = context + place[:, None] * HIDDEN + unit[None, :]
+        h += tl.load(at_units, mask=mask, other=0.0)
+    return elu_in(low.dtype.element_ty, h)
+
+
+@triton.jit(do_not_specialize=PLACES)
+def forward(
+    x, norm_scale, norm_shift, low, context, kernel, bias, mix, mix_bias, y, log_det,
+    pixels, start, row_step, column_step,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, C: tl.constexpr, WIDTH: tl.constexpr,
+    HIDDEN: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
+    AFFINE: tl.constexpr, CONDITIONAL: tl.constexpr, NORMED: tl.constexpr,
+    BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """`y = x * scale + shift`, and the sum of a pixel's log-scales."""
+    OUTPUTS: tl.constexpr = 2 * C if AFFINE else C
+    there, row, column, place = _places(
+        tl.program_id(0), pixels, start, row_step, column_step, ROWS, COLUMNS, BLOCK_P
+    )
+    channel = tl.arange(0, BLOCK_C)
+    known = channel < C
+    shift = tl.zeros([BLOCK_P, BLOCK_C], tl.float32)
+    raw = tl.zeros([BLOCK_P, BLOCK_C], tl.float32)
+    for first_unit in range(0, HIDDEN, BLOCK_H):
+        unit = first_unit + tl.arange(0, BLOCK_H)
+        h = _units(
+            low, context, kernel, bias, unit, there, row, column, place, row_step, column_step,
+            COLUMNS, C, WIDTH, HIDDEN, KH, KW, CONDITIONAL, BLOCK_K,
+        ).to(low.dtype.element_ty)  # fmt: skip
+        mask = (unit < HIDDEN)[:, None] & known[None, :]
+        pointers = mix + unit[:, None] * OUTPUTS + channel[None, :]
+        shift = tl.dot(h, tl.load(pointers, mask=mask, other=0.0), shift, input_precision="ieee")
+        if AFFINE:
+            weight = tl.load(pointers + C, mask=mask, other=0.0)
+            raw = tl.dot(h, weight, raw, input_precision="ieee")
+    shift += tl.load(mix_bias + channel, mask=known, other=0.0)[None, :]
+    there_too = there[:, None] & known[None, :]
+    at = place[:, None] * C + channel[None, :]
+    values = tl.load(x + at, mask=there_too, other=0.0)
+    values = _normed(values, norm_scale, norm_shift, channel, known, NORMED)
+    if AFFINE:
+        raw += tl.load(mix_bias + C + channel, mask=known, other=0.0)[None, :]
+        log_scale = log_sigmoid(raw + 2)
+        values *= tl.exp(log_scale)
+        tl.store(log_det + place, tl.sum(tl.where(there_too, log_scale, 0.0), axis=1), mask=there)
+    tl.store(y + at, values + shift, mask=there_too)
+
+
+@triton.jit
+def _slopes(
+    x, norm_scale, norm_shift, d_y, d_log_det, d_x, said, there, place, output,
+    image_step, pixel_step,
+    PIXELS: tl.constexpr, C: tl.constexpr, AFFINE: tl.constexpr, NORMED: tl.constexpr,
+):  # fmt: skip
+    """The gradients of what the network said: shifts, then raw scales; d_x gets its direct part."""
+    channel = output % C
+    known = output < (2 * C if AFFINE else C)
+    mask = there[:, None] & known[None, :]
+    at = place[:, None] * C + channel[None, :]
+    slope = tl.load(d_y + at, mask=mask, other=0.0)
+    if AFFINE:
+        scales = mask & (output >= C)[None, :]
+        values = tl.load(x + at, mask=scales, other=0.0)
+        values = _normed(values, norm_scale, norm_shift, channel, known, NORMED)
+        scale = tl.sigmoid(said + 2)
+        direct = slope * scale
+        tl.store(d_x + at, direct, mask=scales)
+        image = place // PIXELS
+        given = d_log_det + image * image_step + (place - image * PIXELS) * pixel_step
+        given = tl.load(given, mask=there, other=0.0)[:, None]
+        slope = tl.where(scales, (direct * values + given) * (1 - scale), slope)
+    else:
+        tl.store(d_x + at, slope, mask=mask)
+    return slope
+
+
+@triton.jit(do_not_specialize=[*PLACES, "image_step", "pixel_step"])
+def backward(
+    x, norm_scale, norm_shift, low, context, kernel, bias, mix, mix_bias,
+    d_y, d_log_det, h_out, d_h, d_said_out, d_x,
+    pixels, start, row_step, column_step, image_step, pixel_step,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, C: tl.constexpr, WIDTH: tl.constexpr,
+    HIDDEN: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
+    AFFINE: tl.constexpr, CONDITIONAL: tl.constexpr, NORMED: tl.constexpr,
+    BLOCK_P: tl.constexpr, BLOCK_O: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Hidden units again, and the gradients before and after them; d_x gets its direct part.
+
+    The gradient of an image's log-dets lies `image_step` after the last one's, that of a pixel
+    `pixel_step`: 0 if they are all the same.
+    """
+    OUTPUTS: tl.constexpr = 2 * C if AFFINE else C
+    there, row, column, place = _places(
+        tl.program_id(0), pixels, start, row_step, column_step, ROWS, COLUMNS, BLOCK_P
+    )
+    output = tl.arange(0, BLOCK_O)
+    said = tl.zeros([BLOCK_P, BLOCK_O], tl.float32)
+    for first_unit in range(0, HIDDEN, BLOCK_H):
+        unit = first_unit + tl.arange(0, BLOCK_H)
+        h = _units(
+            low, context, kernel, bias, unit, there, row, column, place, row_step, column_step,
+            COLUMNS, C, WIDTH, HIDDEN, KH, KW, CONDITIONAL, BLOCK_K,
+        ).to(low.dtype.element_ty)  # fmt: skip
+        mask = there[:, None] & (unit < HIDDEN)[None, :]
+        tl.store(h_out + place[:, None] * HIDDEN + unit[None, :], h, mask=mask)
+        if AFFINE:
+            weight = _block(mix, unit, output, unit < HIDDEN, OUTPUTS)
+            said = tl.dot(h, weight, said, input_precision="ieee")
+    said += tl.load(mix_bias + output, mask=output < OUTPUTS, other=0.0)[None, :]
+    d_said = _slopes(
+        x, norm_scale, norm_shift, d_y, d_log_det, d_x, said, there, place, output,
+        image_step, pixel_step, ROWS * COLUMNS, C, AFFINE, NORMED,
+    ).to(low.dtype.element_ty)  # fmt: skip
+    mask = there[:, None] & (output < OUTPUTS)[None, :]
+    tl.store(d_said_out + place[:, None] * OUTPUTS + output[None, :], d_said, mask=mask)
+    tl.debug_barrier()  # the hidden units are read again
+    for first_unit in range(0, HIDDEN, BLOCK_H):
+        unit = first_unit + tl.arange(0, BLOCK_H)
+        weight = _block(mix, unit, output, unit < HIDDEN, OUTPUTS)
+        d_units = tl.dot(d_said, tl.trans(weight), input_precision="ieee")
+        known = there[:, None] & (unit < HIDDEN)[None, :]
+        pointers = place[:, None] * HIDDEN + unit[None, :]
+        h = tl.load(h_out + pointers, mask=known, other=0.0).to(tl.float32)
+        tl.store(d_h + pointers, d_units * tl.where(h > 0, 1.0, h + 1), mask=known)
+
+
+@triton.jit(do_not_specialize=PLACES)
+def backward_x(
+    x, norm_scale, d_h, kernel, d_x, parts,
+    pixels, start, row_step, column_step,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, C: tl.constexpr, HIDDEN: tl.constexpr,
+    KH: tl.constexpr, KW: tl.constexpr, NORMED: tl.constexpr,
+    BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Adds to d_x what the windows that hold a pixel say, tap by tap.
+
+    With an ActNorm, also its gradients over the program's pixels: `parts [programs, 2, C]`.
+    """
+    there, row, column, place = _places(
+        tl.program_id(0), pixels, start, row_step, column_step, ROWS, COLUMNS, BLOCK_P
+    )
+    channel = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
+    known = channel < C
+    total = tl.zeros([BLOCK_P, BLOCK_C], tl.float32)
+    for tap in range(KH * KW):
+        down, aside = KH - tap // KW, KW // 2 - tap % KW
+        inside = there & (row + down < ROWS) & (column + aside >= 0) & (column + aside < COLUMNS)
+        reading = place + down * row_step + aside * column_step
+        for first in range(0, HIDDEN, BLOCK_K):
+            unit = first + tl.arange(0, BLOCK_K)
+            mask = inside[:, None] & (unit < HIDDEN)[None, :]
+            values = tl.load(d_h + reading[:, None] * HIDDEN + unit[None, :], mask=mask, other=0.0)
+            pointers = kernel + (tap * C + channel)[None, :] * HIDDEN + unit[:, None]
+            used = (unit < HIDDEN)[:, None] & known[None, :]
+            weight = tl.load(pointers, mask=used, other=0.0)
+            total = tl.dot(values, weight, total, input_precision="ieee")
+    mask = there[:, None] & known[None, :]
+    at = place[:, None] * C + channel[None, :]
+    total += tl.load(d_x + at, mask=mask, other=0.0)
+    if NORMED:
+        factor = tl.exp(tl.load(norm_scale + channel, mask=known, other=0.0))
+        values = tl.load(x + at, mask=mask, other=0.0)
+        total = tl.where(mask, total, 0.0)
+        part = parts + tl.program_id(0) * (2 * C) + channel
+        tl.store(part, tl.sum(total * values, axis=0) * factor, mask=known)
+        tl.store(part + C, tl.sum(total, axis=0), mask=known)
+        total *= factor[None, :]
+    tl.store(d_x + at, total, mask=mask)
+
+
+@triton.jit(do_not_specialize=[*PLACES, "programs"])
+def backward_weights(
+    low, h, d_h, d_said, parts,
+    pixels, start, row_step, column_step, programs,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, C: tl.constexpr, WIDTH: tl.constexpr,
+    HIDDEN: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, OUTPUTS: tl.constexpr,
+    BLOCK_P: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_O: tl.constexpr,
+):  # fmt: skip
+    """The gradients of kernel, bias, mix and its bias over every so-manieth block of pixels.
+
+    A program of `programs` fills one row of parts, where they lie one after the other; of its
+    blocks of outputs the first ones are entries of a window, the others are outputs of mix.
+    """
+    TAPS: tl.constexpr = KH * KW
+    WINDOWS: tl.constexpr = (TAPS * WIDTH + BLOCK_K - 1) // BLOCK_K
+    unit = tl.program_id(2) * BLOCK_H + tl.arange(0, BLOCK_H)
+    known = unit < HIDDEN
+    out_of = parts + tl.program_id(0).to(tl.int64) * (
+        TAPS * C * HIDDEN + HIDDEN + HIDDEN * OUTPUTS + OUTPUTS
+    )
+    if tl.program_id(1) < WINDOWS:
+        k = tl.program_id(1) * BLOCK_K + tl.arange(0, BLOCK_K)
+        total = tl.zeros([BLOCK_K, BLOCK_H], tl.float32)
+        biases = tl.zeros([BLOCK_H], tl.float32)
+        for block in range(tl.program_id(0), tl.cdiv(pixels, BLOCK_P), programs):
+            there, row, column, place = _places(
+                block, pixels, start, row_step, column_step, ROWS, COLUMNS, BLOCK_P
+            )
+            window = _window(
+                low, there, row, column, place, k, row_step, column_step, COLUMNS, WIDTH, KH, KW
+            )
+            mask = there[:, None] & known[None, :]
+            values = tl.load(d_h + place[:, None] * HIDDEN + unit[None, :], mask=mask, other=0.0)
+            total = tl.dot(tl.trans(window), values, total, input_precision="ieee")
+            biases += tl.sum(values.to(tl.float32), axis=0)
+        weight_row, is_row = _row_of(k, C, WIDTH, TAPS)
+        pointers = out_of + weight_row[:, None] * HIDDEN + unit[None, :]
+        tl.store(pointers, total, mask=is_row[:, None] & known[None, :])
+        if tl.program_id(1) == 0:
+            tl.store(out_of + TAPS * C * HIDDEN + unit, biases, mask=known)
+    else:
+        out = (tl.program_id(1) - WINDOWS) * BLOCK_O + tl.arange(0, BLOCK_O)
+        mixed = tl.zeros([BLOCK_H, BLOCK_O], tl.float32)
+        mixed_biases = tl.zeros([BLOCK_O], tl.float32)
+        for number in range(tl.program_id(0), tl.cdiv(pixels, BLOCK_P), programs):
+            exist, _, _, lie = _places(
+                number, pixels, start, row_step, column_step, ROWS, COLUMNS, BLOCK_P
+            )
+            h_mask = exist[:, None] & known[None, :]
+            units = tl.load(h + lie[:, None] * HIDDEN + unit[None, :], mask=h_mask, other=0.0)
+            d_mask = exist[:, None] & (out < OUTPUTS)[None, :]
+            d_out = tl.load(d_said + lie[:, None] * OUTPUTS + out[None, :], mask=d_mask, other=0.0)
+            mixed = tl.dot(tl.trans(units), d_out, mixed, input_precision="ieee")
+            mixed_biases += tl.sum(d_out.to(tl.float32), axis=0)
+        mix_of = out_of + TAPS * C * HIDDEN + HIDDEN
+        written = known[:, None] & (out < OUTPUTS)[None, :]
+        tl.store(mix_of + unit[:, None] * OUTPUTS + out[None, :], mixed, mask=written)
+        if tl.program_id(2) == 0:
+            tl.store(mix_of + HIDDEN * OUTPUTS + out, mixed_biases, mask=out < OUTPUTS)

@@ -1,0 +1,71 @@
+"""Gradients of the kernels for training, by Triton's interpreter."""
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+import gradients
+import kernels
+from macow.ops.masked_conv import ORDERS, training
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="test_gpu.py runs them there")
+
+
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("shape", kernels.SMALL_SCANS.values(), ids=kernels.SMALL_SCANS)
+def test_a_masked_convolution_knows_its_gradients(shape, affine):
+    gradients.assert_earn_their_tolerance(
+        [
+            gradients.masked_convolution(*shape, order, affine=affine, extras=order != "down")
+            for order in ORDERS
+        ]
+    )
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_masked_convolution_computes_in_low_precision(order):
+    learnt = gradients.masked_convolution(9, 36, (2, 3), (4, 5), order, affine=True, extras=True)
+    learnt.assert_close_in(torch.float16)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        dict(channels=6, transformed=3, hidden=20, size=(4, 5), affine=True),
+        dict(channels=9, transformed=4, hidden=40, size=(3, 3), affine=False),
+        dict(channels=3, transformed=1, hidden=16, size=(1, 2), affine=True, cond=2),
+        dict(channels=20, transformed=10, hidden=70, size=(2, 2), affine=True),
+        dict(channels=4, transformed=2, hidden=256, size=(2, 8), affine=True, batch=8),
+    ],
+    ids=str,
+)
+def test_a_coupling_knows_its_gradients(step):
+    learnt = gradients.coupling(**step)
+    gradients.assert_earn_their_tolerance([learnt])
+    learnt.assert_close_in(torch.float16)
+
+
+def test_only_the_input_is_kept():
+    learnt = gradients.masked_convolution(12, 48, (2, 3), (4, 4), "down", affine=True, extras=False)
+    leaves = {name: t.float().requires_grad_() for name, t in learnt.leaves.items()}
+    kept = []
+
+    def keep(tensor):
+        kept.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+        learnt.by_kernels(torch.float16)(leaves)
+    of_images = [t for t in kept if t.numel() >= leaves["x"].numel() and t.shape[0] == 3]
+    assert [t.shape for t in of_images] == [leaves["x"].shape]
+
+
+def test_sums_are_shared_by_few_programs_and_by_many(monkeypatch):
+    for programs in (1, 2, 100):
+        monkeypatch.setattr(training, "PROGRAMS", programs)
+        gradients.assert_earn_their_tolerance(
+            [
+                gradients.masked_convolution(5, 20, (2, 3), (9, 8), order, affine=True, extras=True)
+                for order in ("left", "up")
+            ]
+        )
