@@ -18,7 +18,10 @@ def tiny_config(*, variational: bool = False, n_bits: int = 8, size=(8, 12)) -> 
 
 def tiny_model(**options) -> FlowModel:
     """An initialised model whose every transform does something."""
-    model = tiny_config(**options).build()
+    return stirred(tiny_config(**options).build())
+
+
+def stirred(model: FlowModel) -> FlowModel:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith("gain"):

@@ -107,7 +107,7 @@ def _(part: Coupling) -> Undo:
 def _(part: Chain) -> Undo:
     """Last part first; an ActNorm joins the masked convolution after it, a Glow step is one."""
     undos: list[Undo] = []
-    parts = list(_flat(part))[::-1]
+    parts = list(flat(part))[::-1]
     while parts:
         first, *others = parts
         if _is_glow(parts):
@@ -129,10 +129,11 @@ def _(part: Chain) -> Undo:
     return undo
 
 
-def _flat(chain: Chain) -> Iterator[Bijection]:
+def flat(chain: Chain) -> Iterator[Bijection]:
+    """The parts of a chain, those of chains within it one by one."""
     for part in chain.parts:
         if isinstance(part, Chain):
-            yield from _flat(part)
+            yield from flat(part)
         else:
             yield part
 

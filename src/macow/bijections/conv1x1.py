@@ -10,6 +10,9 @@ from macow.bijections.base import Bijection
 class Conv1x1(Bijection):
     """Mixes the channels of each pixel: `y = W x`, W starting as a random rotation."""
 
+    measured: tuple[Tensor, Tensor] | None = None
+    """`log |det W|` and its gradient, where `plan.Determinants` takes them."""
+
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(nn.init.orthogonal_(torch.empty(channels, channels)))

@@ -37,6 +37,7 @@ class MaskedConv(Bijection):
         if order not in masked_conv.ORDERS:
             raise ValueError(f"order must be one of {', '.join(masked_conv.ORDERS)}, got {order!r}")
         self.order: Order = order
+        self.affine = affine
         hidden = hidden_channels(channels)
         self.read = WeightNormConv2d(channels, hidden, kernel)
         self.mix = WeightNormConv2d(hidden, 2 * channels if affine else channels, 1, zero=True)
@@ -49,7 +50,7 @@ class MaskedConv(Bijection):
 
     def forward_with_map(self, x: Tensor, cond: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """`[B, H, W]`: the log-scales of a pixel, summed."""
-        y, log_scale = masked_conv.forward(x, self.weights(), self.order, self._context(cond))
+        y, log_scale = masked_conv.forward(x, self.weights(), self.order, self.context_of(cond))
         return y, x.new_zeros(x[:, 0].shape) if log_scale is None else log_scale.sum(dim=1)
 
     def forward(self, x: Tensor, cond: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -59,7 +60,7 @@ class MaskedConv(Bijection):
 
     def inverse(self, y: Tensor, cond: Tensor | None = None) -> Tensor:
         """Row by row, `O(H NN(kh, W, C))`."""
-        return masked_conv.inverse(y, self.weights(), self.order, self._context(cond))
+        return masked_conv.inverse(y, self.weights(), self.order, self.context_of(cond))
 
     @torch.no_grad()
     def initialize_(self, x: Tensor, cond: Tensor | None = None) -> None:
@@ -68,7 +69,8 @@ class MaskedConv(Bijection):
         read = masked_conv.hidden(turned, self.read.weight(), self.read.bias)
         self.read.rescale_(*standardisation(read))
 
-    def _context(self, cond: Tensor | None) -> Tensor | None:
+    def context_of(self, cond: Tensor | None) -> Tensor | None:
+        """What a condition adds to the hidden units."""
         if self.context is None:
             return None
         if cond is None:

@@ -15,6 +15,8 @@ class ConvNet(ConditioningNet):
         self.first = WeightNormConv2d(in_channels, hidden_channels, 3)
         self.middle = WeightNormConv2d(hidden_channels, hidden_channels, 1)
         self.last = WeightNormConv2d(hidden_channels, out_channels, 3, zero=True)
+        self.last.writes = True
+        self.first.multiple = self.last.multiple = 16  # products read their sides in such pieces
 
     def compute(self, x: Tensor) -> Tensor:
         """`[B, in, H, W] -> [B, out, H, W]`."""

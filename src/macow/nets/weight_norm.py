@@ -1,5 +1,8 @@
 """Weight-normalised convolutions, initialised from the first batch (Salimans and Kingma, 2016)."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -24,6 +27,12 @@ class _WeightNorm(nn.Module):
     """
 
     _out_dim = 0
+    writes = False
+    """Whether its matrix is what a pixel gives its neighbours, not what it reads of them."""
+    multiple = 1
+    """Of which that side of the matrix is, in the copy to compute with."""
+    made: tuple[Tensor, Tensor] | None = None
+    """Its matrix, and a copy to compute with, within `normalised`."""
 
     def __init__(self, shape: tuple[int, ...], *, zero: bool) -> None:
         super().__init__()
@@ -36,6 +45,11 @@ class _WeightNorm(nn.Module):
 
     def weight(self) -> Tensor:
         """The normalised weight."""
+        if self.made is not None:
+            out, given, kh, kw = self.direction.shape
+            if self.writes:
+                return self.made[0].view(given, kh, kw, out).permute(3, 0, 1, 2)
+            return self.made[0].view(kh, kw, given, out).permute(3, 2, 0, 1)
         gain = self.gain.view([-1 if dim == self._out_dim else 1 for dim in range(4)])
         return self.direction * (gain / self._norm())
 
@@ -89,3 +103,39 @@ class WeightNormUpsample2d(_WeightNorm):
     def forward(self, x: Tensor) -> Tensor:
         """The transposed convolution."""
         return F.conv_transpose2d(x, self.weight(), self.bias, 2, padding=1, output_padding=1)
+
+
+@contextmanager
+def normalised(model: nn.Module, low: torch.dtype) -> Iterator[None]:
+    """Within it the matrices of a model's layers are there, made for all of a shape together.
+
+    A matrix is `[kh * kw * in, out]`, what a window is multiplied by, or `[in, kh * kw * out]`, if
+    the layer `writes`. Products take its copy in type `low`.
+    """
+    alike: dict[tuple[torch.Size, bool, int], list[WeightNormConv2d]] = {}
+    for layer in model.modules():
+        if type(layer) is WeightNormConv2d:
+            kind = (layer.direction.shape, layer.writes, layer.multiple)
+            alike.setdefault(kind, []).append(layer)
+    try:
+        for (_, writes, multiple), layers in alike.items():
+            directions = torch.stack([layer.direction for layer in layers])
+            if directions.requires_grad:  # turned again at once, not layer by layer
+                directions.register_hook(Tensor.contiguous)  # type: ignore[no-untyped-call]
+            gains = torch.stack([layer.gain for layer in layers])
+            factors = gains / torch.linalg.vector_norm(directions, dim=(2, 3, 4))
+            weights = directions * factors[:, :, None, None, None]
+            if writes:
+                matrices = weights.permute(0, 2, 3, 4, 1).flatten(2).contiguous()
+            else:
+                matrices = weights.permute(0, 3, 4, 2, 1).flatten(1, 3).contiguous()
+            lower, side = matrices.detach().to(low), 2 if writes else 1
+            missing = -lower.shape[side] % multiple
+            lower = F.pad(lower, (0, missing) if writes else (0, 0, 0, missing))
+            for layer, *made in zip(layers, matrices.unbind(), lower.unbind(), strict=True):
+                layer.made = (made[0], made[1])
+        yield
+    finally:
+        for layers in alike.values():
+            for layer in layers:
+                layer.made = None

@@ -1,0 +1,229 @@
+"""The forward pass of a flow in few launches: what training on a GPU runs. `snapshot`'s twin."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import singledispatch
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from macow.bijections.actnorm import ActNorm
+from macow.bijections.base import Bijection, Chain
+from macow.bijections.conv1x1 import Conv1x1
+from macow.bijections.coupling import Coupling
+from macow.bijections.given import Given
+from macow.bijections.masked_conv import MaskedConv
+from macow.bijections.multiscale import Factor, MultiScale, Registered, Squeezed, squeeze, unsqueeze
+from macow.dequantize import VariationalDequantizer
+from macow.model import FlowModel
+from macow.nets.conv_net import ConvNet
+from macow.nets.weight_norm import WeightNormConv2d, normalised
+from macow.ops import glow, masked_conv
+from macow.ops.serving import kernels_train
+from macow.snapshot import flat
+from macow.volume import Volume
+
+Pass = Callable[[Tensor, Tensor | None, Volume], Tensor]
+"""`(x, cond, volume) -> y`; its log-det goes to the volume."""
+
+
+def plan(flow: Bijection) -> Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor]]:
+    """As `flow.forward`, with the parameters the flow has when it is called.
+
+    Kernels take what they can where the layers' matrices are there (`normalised`).
+    """
+    run = _pass(flow)
+
+    def forward(x: Tensor, cond: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        volume = Volume()
+        y = run(x, cond, volume)
+        return y, volume.total(x)
+
+    return forward
+
+
+class Plans:
+    """The plans of a model's flows, that of its dequantizer included."""
+
+    def __init__(self, model: FlowModel) -> None:
+        flows = [model.flow]
+        if isinstance(model.dequantizer, VariationalDequantizer):
+            flows.append(model.dequantizer.flow)
+        self._model = model
+        self._plans = [(flow, plan(flow)) for flow in flows]
+
+    @contextmanager
+    def in_use(self, low: torch.dtype) -> Iterator[None]:
+        """Within it the flows compute `forward` as planned, their networks in type `low`."""
+        with normalised(self._model, low):
+            for flow, forward in self._plans:
+                flow.forward = forward  # type: ignore[method-assign,assignment]
+            try:
+                yield
+            finally:
+                for flow, _ in self._plans:
+                    del flow.forward
+
+
+@singledispatch
+def _pass(part: Bijection) -> Pass:
+    """Any other map as it is."""
+
+    def run(x: Tensor, cond: Tensor | None, volume: Volume) -> Tensor:
+        y, log_det = part(x, cond)
+        volume.add(log_det)
+        return y
+
+    return run
+
+
+@_pass.register
+def _(part: MultiScale) -> Pass:
+    return _pass(part.tower)
+
+
+@_pass.register
+def _(part: Registered) -> Pass:
+    return _pass(part.block)
+
+
+@_pass.register
+def _(part: Squeezed) -> Pass:
+    inner = _pass(part.inner)
+    return lambda x, cond, volume: unsqueeze(inner(squeeze(x), part.squeeze_cond(cond), volume))
+
+
+@_pass.register
+def _(part: Factor) -> Pass:
+    block, rest, keep = _pass(part.block), _pass(part.rest), part.keep
+
+    def run(x: Tensor, cond: Tensor | None, volume: Volume) -> Tensor:
+        y = block(x, cond, volume)
+        return torch.cat([rest(y[:, :keep], cond, volume), y[:, keep:]], dim=1)
+
+    return run
+
+
+@_pass.register
+def _(part: ActNorm) -> Pass:
+    def run(x: Tensor, cond: Tensor | None, volume: Volume) -> Tensor:
+        volume.add_scale(part.log_scale, x)
+        return _normed(part, x)
+
+    return run
+
+
+@_pass.register
+def _(part: Conv1x1) -> Pass:
+    return lambda x, cond, volume: _mixed(None, part, x, volume)
+
+
+@_pass.register
+def _(part: MaskedConv) -> Pass:
+    return lambda x, cond, volume: _convolved(None, part, x, cond, volume)
+
+
+@_pass.register
+def _(part: Coupling) -> Pass:
+    def run(x: Tensor, cond: Tensor | None, volume: Volume) -> Tensor:
+        y, log_det = _coupled(part, x, cond)
+        if part.affine:
+            assert log_det is not None
+            volume.add_map(log_det)
+        return y
+
+    return run
+
+
+def _coupled(part: Coupling, x: Tensor, cond: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """By kernels, where there are some and they may be less exact than float32."""
+    net = part.net
+    if isinstance(net, ConvNet) and net.last.made and net.compute_dtype and kernels_train(x):
+        layers = (net.first, net.middle, net.last)
+        trained = [tensor for layer in layers for tensor in (_made(layer)[0], layer.bias)]
+        low = [_made(layer)[1] for layer in layers]
+        return glow.couple(x, cond, *trained, *low, part.num_transformed)
+    return part.forward_with_map(x, cond)
+
+
+def _made(layer: WeightNormConv2d) -> tuple[Tensor, Tensor]:
+    assert layer.made is not None
+    return layer.made
+
+
+@_pass.register
+def _(part: Chain) -> Pass:
+    """An ActNorm joins the masked convolution or the 1x1 convolution after it."""
+    runs: list[Pass] = []
+    parts = list(flat(part))
+    while parts:
+        first, *others = parts
+        after = others[0] if others else None
+        if isinstance(first, ActNorm) and isinstance(after, MaskedConv | Conv1x1):
+            runs.append(_joined(first, after))
+            parts = others[1:]
+        else:
+            runs.append(_pass(first))
+            parts = others
+
+    def run(x: Tensor, cond: Tensor | None, volume: Volume) -> Tensor:
+        for one in runs:
+            x = one(x, cond, volume)
+        return x
+
+    return run
+
+
+def _joined(norm: ActNorm, after: MaskedConv | Conv1x1) -> Pass:
+    def run(x: Tensor, cond: Tensor | None, volume: Volume) -> Tensor:
+        volume.add_scale(norm.log_scale, x)
+        if isinstance(after, Conv1x1):
+            return _mixed(norm, after, x, volume)
+        return _convolved(norm, after, x, cond, volume)
+
+    return run
+
+
+def _normed(norm: ActNorm, x: Tensor) -> Tensor:
+    return torch.addcmul(norm.shift[:, None, None], x, norm.log_scale.exp()[:, None, None])
+
+
+def _mixed(norm: ActNorm | None, part: Conv1x1, x: Tensor, volume: Volume) -> Tensor:
+    volume.add_matrix(part, x)
+    if norm is None:
+        return F.conv2d(x, part.weight[:, :, None, None])
+    weight = part.weight * norm.log_scale.exp()
+    return F.conv2d(x, weight[:, :, None, None], part.weight @ norm.shift)
+
+
+def _convolved(
+    norm: ActNorm | None, part: MaskedConv, x: Tensor, cond: Tensor | None, volume: Volume
+) -> Tensor:
+    if part.read.made and x.shape[1] <= 128 and kernels_train(x):
+        (kernel, low_kernel), (mix, low_mix) = _made(part.read), _made(part.mix)
+        y, log_det = masked_conv.convolve(
+            x,
+            (kernel, part.read.bias, mix, part.mix.bias, low_kernel, low_mix),
+            tuple(part.read.direction.shape[2:]),
+            part.order,
+            part.context_of(cond),
+            None if norm is None else (norm.log_scale, norm.shift),
+        )
+    else:
+        y, log_det = part.forward_with_map(x if norm is None else _normed(norm, x), cond)
+    if part.affine:
+        assert log_det is not None
+        volume.add_map(log_det)
+    return y
+
+
+@_pass.register
+def _(part: Given) -> Pass:
+    inner = _pass(part.inner)
+
+    def run(x: Tensor, cond: Tensor | None, volume: Volume) -> Tensor:
+        labels = torch.full((len(x),), part.label, device=x.device)
+        return inner(x, part.label_map(labels, (x.shape[2], x.shape[3])), volume)
+
+    return run

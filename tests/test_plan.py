@@ -1,0 +1,75 @@
+"""A plan computes what its flow does, and so do its gradients."""
+
+import pytest
+import torch
+
+from cases import CASES
+from macow import plan
+from macow.config import FlowConfig, ModelConfig, VariationalConfig
+from macow.nets.precision import set_network_precision
+from macow.plan import Plans
+from macow.volume import Determinants
+from models import images, stirred, tiny_model
+
+
+@pytest.mark.parametrize("measured", [False, True])
+@pytest.mark.parametrize("name", CASES)
+def test_a_plan_is_its_flow(name, measured):
+    case = CASES[name]
+    flow, (x, cond) = case.bijection(), case.inputs()
+    x = x.clone().requires_grad_()
+    if measured:
+        Determinants(flow).take()
+    leaves = [x, *(p for p in flow.parameters() if p.requires_grad)]
+    results = []
+    for forward in (flow, plan.plan(flow)):
+        y, log_det = forward(x, cond)
+        slopes = torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y)
+        loss = (y * slopes).sum() + log_det.cos().sum()
+        grads = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
+        results.append([y, log_det, *grads])
+    for expected, found in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)
+
+
+def test_plans_with_kernels_give_the_loss_and_its_gradients(monkeypatch):
+    pytest.importorskip("triton")
+    flow = FlowConfig(steps=((1,), (1,)), hidden=(6, 8), units=1)
+    noise = VariationalConfig(flow, cond_channels=2)
+    model = stirred(ModelConfig(flow, size=(4, 4), n_bits=8, variational=noise).build())
+    batch = images(2, model)
+    eps = model.draw_noise(batch, torch.Generator().manual_seed(0))
+
+    def learnt(low=None):
+        model.zero_grad()
+        if low is None:
+            loss = model(batch, eps=eps).mean()
+        else:
+            with Plans(model).in_use(low):
+                loss = model(batch, eps=eps).mean()
+        loss.backward()
+        return loss.item(), {name: p.grad.clone() for name, p in model.named_parameters()}
+
+    def assert_close(found, tolerance):
+        assert found[0] == pytest.approx(expected[0], rel=tolerance)
+        for name, grad in found[1].items():
+            error = (grad - expected[1][name]).norm()
+            assert error <= tolerance * (expected[1][name].norm() + 1e-3), name
+
+    expected = learnt()
+    assert_close(learnt(torch.float32), 1e-5)
+    monkeypatch.setattr(plan, "kernels_train", lambda x: True)  # Triton's interpreter runs them
+    assert_close(learnt(torch.float32), 1e-5)
+    set_network_precision(model, torch.float16)  # with bfloat16 the interpreter's products are off
+    assert_close(learnt(torch.float16), 1e-2)
+
+
+def test_plans_leave_no_trace():
+    model = tiny_model()
+    batch = images(2, model)
+    eps = model.draw_noise(batch)
+    before = model(batch, eps=eps)
+    with Plans(model).in_use(torch.float32):
+        model(batch, eps=eps)
+    assert "forward" not in vars(model.flow)
+    assert torch.equal(model(batch, eps=eps), before)
