@@ -3,15 +3,13 @@
 import math
 import re
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
-from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from torch import Tensor
 from torch.optim.swa_utils import AveragedModel
 
 from macow import data, distribution
@@ -33,6 +31,7 @@ from macow.train.report import run_baselines, write_report
 from macow.train.run_folder import RunFolder
 from macow.train.samples import sample_grid
 from macow.train.saving import Saver
+from macow.train.update import Update
 
 
 def fit(
@@ -123,9 +122,7 @@ class Trainer:
             for name, module in self.model.named_modules():
                 if re.search(r"\bstep\d+$", name):
                     module.compile()
-        self.wrapped: nn.Module = self.model
-        if distribution.count() > 1:
-            self.wrapped = DistributedDataParallel(self.model)
+        self.learn = Update(self.model, self.optimizer, self.average, self.config)
         self.baselines = run_baselines(train, test, self.model.n_bits)
 
     @property
@@ -173,41 +170,17 @@ class Trainer:
             self.console.say(f"test: {best} ({beside})")
 
     def update(self) -> tuple[Tensor, float, float]:
-        """One update: forward, backward, clip, Adam, average."""
-        config, model = self.config, self.model
-        lr = learning_rate(config, self.step)
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
+        """One update of the weights; says its bits/dim, the gradients' norm, the rate."""
+        config, lr = self.config, learning_rate(self.config, self.step)
         images, labels = self.batches.at(self.step), self.batches.labels_at(self.step)
         noise = generator_for(self.seed, "noise", self.step, device=self.device)
-        whole = images.new_empty(config.batch_size, *model.shape)  # noise is of the whole batch
+        whole = images.new_empty(config.batch_size, *self.model.shape)  # noise is of all of it
         draws = [
-            model.draw_noise(whole, noise)[self.batches.part] for _ in range(config.noise_samples)
+            self.model.draw_noise(whole, noise)[self.batches.part]
+            for _ in range(config.noise_samples)
         ]
-        self.optimizer.zero_grad(set_to_none=True)
-        bits = images.new_zeros((), dtype=torch.float32)
-        parts = torch.arange(len(images), device=self.device).chunk(config.batch_steps)
-        for i, part in enumerate(parts):
-            eps, *more = (draw[part] for draw in draws)
-            with self._synced(last=i == len(parts) - 1):
-                log_prob = self.wrapped(
-                    images[part],
-                    eps=eps,
-                    more_eps=torch.stack(more) if more else None,
-                    labels=None if labels is None else labels[part],
-                )
-                # Gradients of processes are averaged, so each counts for its share of the batch.
-                loss = -log_prob.sum() / (len(images) * model.num_dims * math.log(2))
-                loss.backward()
-            bits += loss.detach()
-        bits = distribution.total(bits) / distribution.count()
-        gradients = [p.grad for p in model.parameters() if p.grad is not None]
-        norm = get_total_norm(gradients)
+        bits, norm = self.learn(images, draws, labels, lr)
         if torch.isfinite(norm) and torch.isfinite(bits):
-            clip_grads_with_norm_(model.parameters(), config.clip or math.inf, norm)
-            self.optimizer.step()
-            if self.average is not None:
-                self.average.update_parameters(model)
             self.skipped_in_a_row = 0
         else:
             self._skip(images, draws[0], labels)
@@ -278,12 +251,6 @@ class Trainer:
         if numbers["best_step"] is not None:
             self.best_step, self.best_bits = numbers["best_step"], numbers["best_bits"]
         self.console.say(f"{self.folder.path}: goes on from step {self.step:,}")
-
-    def _synced(self, *, last: bool) -> AbstractContextManager[None]:
-        """Processes exchange gradients once an update, in its last pass."""
-        if last or not isinstance(self.wrapped, DistributedDataParallel):
-            return nullcontext()
-        return self.wrapped.no_sync()
 
     def _log(self, **figures: float | None) -> None:
         with self._unless_full("figures"):

@@ -29,12 +29,18 @@ def learning_rate(config: TrainConfig, step: int) -> float:
 
 
 def adam(model: FlowModel, config: TrainConfig) -> torch.optim.Adam:
-    """Adam as in the paper, fused where torch can."""
-    fused = model.device.type == "cuda"
+    """Adam as in the paper; on a GPU fused, with its rate there, so that a step can be captured."""
+    on_gpu = model.device.type == "cuda"
     parameters = [p for p in model.parameters() if p.requires_grad]
-    return torch.optim.Adam(
-        parameters, lr=config.lr, betas=config.betas, eps=config.eps, fused=fused
+    rate = torch.tensor(config.lr, device=model.device) if on_gpu else config.lr
+    optimizer = torch.optim.Adam(
+        parameters, lr=rate, betas=config.betas, eps=config.eps, fused=on_gpu, capturable=on_gpu
     )
+    if on_gpu:
+        for p in parameters:  # a step that is captured must find them
+            moments = {name: torch.zeros_like(p) for name in ("exp_avg", "exp_avg_sq")}
+            optimizer.state[p] = {"step": p.new_zeros(()), **moments}
+    return optimizer
 
 
 class Average:
@@ -47,9 +53,11 @@ class Average:
         self, averages: Sequence[Tensor], current: Sequence[Tensor], num_averaged: Tensor | int
     ) -> None:
         """Moves all averages a little towards the current weights, in one call."""
-        seen = int(num_averaged)
-        decay = min(self.decay, (1 + seen) / (10 + seen))
-        torch._foreach_lerp_(list(averages), list(current), 1 - decay)
+        torch._foreach_lerp_(list(averages), list(current), 1 - self.kept(int(num_averaged)))
+
+    def kept(self, seen: int) -> float:
+        """How much of an average stays that has seen so many."""
+        return min(self.decay, (1 + seen) / (10 + seen))
 
 
 def first_weights(

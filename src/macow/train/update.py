@@ -1,0 +1,182 @@
+"""One update of the weights: loss, gradients, clip, Adam, average."""
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from torch.optim.swa_utils import AveragedModel
+
+from macow import distribution
+from macow.config import TrainConfig
+from macow.model import FlowModel
+from macow.plan import Plans
+from macow.train.optimiser import Average
+from macow.volume import Determinants
+
+WARM_UP = 2
+"""Passes before a capture: they compile and load what cannot be captured."""
+
+
+class Update:
+    """Changes a model's weights by a batch.
+
+    One process with one GPU captures the whole update and replays it: to launch its thousands of
+    kernels one by one would take longer than they do.
+    """
+
+    def __init__(
+        self,
+        model: FlowModel,
+        optimizer: torch.optim.Adam,
+        average: AveragedModel | None,
+        config: TrainConfig,
+    ) -> None:
+        self.model, self.optimizer, self.average, self.config = model, optimizer, average, config
+        self.wrapped: nn.Module = model
+        if distribution.count() > 1:
+            self.wrapped = DistributedDataParallel(model)
+        on_gpu = model.device.type == "cuda"
+        alone = distribution.count() == 1 and config.batch_steps == 1
+        self._plans = Plans(model) if on_gpu else None
+        self._determinants = Determinants(model) if on_gpu else None
+        self._captured = _Captured(self._pass) if on_gpu and alone else None
+
+    def __call__(
+        self, images: Tensor, draws: Sequence[Tensor], labels: Tensor | None, rate: float
+    ) -> tuple[Tensor, Tensor]:
+        """Mean bits/dim and the gradients' norm; if one is not finite, nothing has changed."""
+        for group in self.optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+        if self._determinants is not None:
+            self._determinants.take()
+        if self._captured is None:
+            return self._step_by_step(images, draws, labels)
+        given = [images, self._kept(), *([] if labels is None else [labels]), *draws]
+        bits, norm = self._captured(given).unbind()
+        if self.average is not None and bool(bits.isfinite() & norm.isfinite()):
+            self.average.n_averaged += 1
+        return bits, norm
+
+    def _step_by_step(
+        self, images: Tensor, draws: Sequence[Tensor], labels: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        self.optimizer.zero_grad(set_to_none=True)
+        bits = images.new_zeros((), dtype=torch.float32)
+        size = -(-len(images) // self.config.batch_steps)
+        parts = [slice(start, start + size) for start in range(0, len(images), size)]
+        for part in parts:
+            # Gradients of processes are averaged, so each counts for its share of the batch.
+            with self._synced(last=part is parts[-1]):
+                bits += self._add_gradients(
+                    images[part],
+                    [draw[part] for draw in draws],
+                    None if labels is None else labels[part],
+                    len(images),
+                )
+        bits = distribution.total(bits) / distribution.count()
+        norm = self._norm()
+        if torch.isfinite(norm) and torch.isfinite(bits):
+            clip = self.config.clip or math.inf
+            clip_grads_with_norm_(self.model.parameters(), clip, norm)
+            self.optimizer.step()
+            if self.average is not None:
+                self.average.update_parameters(self.model)
+        return bits, norm
+
+    def _pass(self, given: list[Tensor], *, learn: bool) -> Tensor:
+        """The same without a look at values, as a capture needs it: `[bits, norm]`."""
+        images, kept, *more = given
+        labels = more.pop(0) if self.model.labels else None
+        self.optimizer.zero_grad(set_to_none=True)
+        bits = self._add_gradients(images, more, labels, len(images))
+        norm = self._norm()
+        if learn:
+            finite = bits.isfinite() & norm.isfinite()
+            optimizer: Any = self.optimizer  # these two are what torch's own scaler sets
+            scale = ((norm + 1e-6) / (self.config.clip or math.inf)).clamp(min=1)
+            optimizer.grad_scale = scale.float()
+            optimizer.found_inf = (~finite).float()  # then a step leaves the weights alone
+            optimizer.step()
+            if self.average is not None:
+                _average(self.average, self.model, torch.where(finite, kept, 1.0))
+        return torch.stack([bits, norm])
+
+    def _add_gradients(
+        self, images: Tensor, draws: Sequence[Tensor], labels: Tensor | None, count: int
+    ) -> Tensor:
+        """Those of bits/dim, summed over images and divided by `count`: this loss is returned."""
+        eps, *more = draws
+        with self._planned():
+            log_prob = self.wrapped(
+                images, eps=eps, more_eps=torch.stack(more) if more else None, labels=labels
+            )
+            loss = -log_prob.sum() / (count * self.model.num_dims * math.log(2))
+            loss.backward()
+        return loss.detach()
+
+    def _planned(self) -> AbstractContextManager[None]:
+        if self._plans is None:
+            return nullcontext()
+        return self._plans.in_use(getattr(torch, self.config.precision))
+
+    def _norm(self) -> Tensor:
+        return get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
+
+    def _kept(self) -> Tensor:
+        """How much of the average this update leaves; the first one nothing."""
+        kept = 0.0
+        if self.average is not None and (seen := int(self.average.n_averaged)):
+            kept = Average(self.config.ema).kept(seen)
+        return torch.full((), kept, device=self.model.device)
+
+    def _synced(self, *, last: bool) -> AbstractContextManager[None]:
+        """Processes exchange gradients once an update, in its last pass."""
+        if last or not isinstance(self.wrapped, DistributedDataParallel):
+            return nullcontext()
+        return self.wrapped.no_sync()
+
+
+@torch.no_grad()
+def _average(average: AveragedModel, model: nn.Module, kept: Tensor) -> None:
+    averages: list[Tensor] = list(average.module.parameters())
+    torch._foreach_mul_(averages, kept)
+    added = torch._foreach_mul(list(model.parameters()), 1 - kept)
+    torch._foreach_add_(averages, list(added))
+
+
+class _Captured:
+    """A function of tensors of one shape, captured at its first call and replayed since."""
+
+    def __init__(self, run: Callable[..., Tensor]) -> None:
+        self._run = run
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._given: list[Tensor] = []
+        self._result = torch.zeros(())
+
+    def __call__(self, given: list[Tensor]) -> Tensor:
+        if self._graph is None:
+            self._graph = self._capture(given)
+        torch._foreach_copy_(self._given, given)
+        self._graph.replay()
+        return self._result.clone()
+
+    def _capture(self, given: list[Tensor]) -> torch.cuda.CUDAGraph:
+        self._given = [tensor.clone() for tensor in given]
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UP):
+                self._run(self._given, learn=False)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            self._result = self._run(self._given, learn=True)
+        return graph
