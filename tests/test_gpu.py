@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import gradients
 import kernels
 import macow
 from cases import CASES
@@ -13,7 +14,10 @@ from macow.evaluate import evaluate
 from macow.nets.precision import exact_float32
 from macow.ops import glow, masked_conv
 from macow.ops.serving import finite_or_plain, plain_torch
+from macow.train.loop import Trainer
+from macow.train.run_folder import RunFolder
 from models import images, tiny_model
+from small_runs import changed
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 
@@ -139,6 +143,56 @@ def test_glow_steps_earn_their_tolerance(channels, transformed, hidden, side, af
     kernels.poisoned(monkeypatch)
     found = glow.inverter(single.weights)(single.y, None)
     kernels.assert_earns_its_tolerance(found, plain, exact)
+
+
+LEARNING = [(3, 12, 3, 32), (9, 36, 3, 16), (12, 48, 5, 32), (18, 72, 3, 8), (24, 96, 3, 8)]
+LEARNING += [(36, 144, 5, 8), (48, 192, 3, 4), (72, 288, 5, 8), (96, 384, 5, 4)]
+
+
+@pytest.mark.parametrize(("channels", "hidden", "width", "side"), LEARNING)
+@exact_float32()
+def test_masked_convolutions_learn(channels, hidden, width, side):
+    shape = (channels, hidden, (2, width), (side, side))
+    cases = [
+        gradients.masked_convolution(*shape, order, affine=order != "up", extras=order != "down")
+        for order in masked_conv.ORDERS
+    ]
+    gradients.assert_earn_their_tolerance(cases, "cuda")
+    for case in cases:
+        case.assert_close_in(torch.bfloat16, "cuda")
+
+
+@pytest.mark.parametrize(
+    ("channels", "transformed", "hidden", "side", "affine"),
+    [(12, 6, 512, 16, True), (9, 4, 512, 16, True), (3, 1, 24, 32, True), (48, 24, 256, 8, False)],
+)
+@exact_float32()
+def test_couplings_learn(channels, transformed, hidden, side, affine):
+    shape = (channels, transformed, hidden, (side, side))
+    case = gradients.coupling(*shape, affine=affine, batch=8)
+    gradients.assert_earn_their_tolerance([case], "cuda")
+    case.assert_close_in(torch.bfloat16, "cuda")
+
+
+@pytest.mark.parametrize("variational", [False, True])
+def test_captured_updates_learn_as_eager_ones(variational, tmp_path):
+    """200 updates in float32 by kernels and a graph, and by plain torch one launch at a time."""
+    curves = []
+    for fused in (True, False):
+        config = changed(variational=variational, steps=200, augment=False)
+        digits = [data.load("digits", split, (1, 8, 8)) for split in ("train", "test")]
+        folder = RunFolder(tmp_path / str(fused), config, "digits", 0)
+        folder.check_images(*digits)
+        device = torch.device("cuda")
+        trainer = Trainer(config, *digits, folder, 0, device, start=None, quiet=True)
+        if not fused:
+            trainer.learn._captured = trainer.learn._plans = trainer.learn._determinants = None
+        curves.append(torch.stack([trainer.update()[0] for _ in range(200)]).cpu())
+        trainer.batches.close()
+        folder.close()
+    assert curves[0].isfinite().all()
+    torch.testing.assert_close(curves[0][:20], curves[1][:20], atol=1e-3, rtol=0)
+    assert abs(curves[0][-50:].mean() - curves[1][-50:].mean()) < 0.01
 
 
 def test_a_sampler_draws_what_the_cpu_draws():

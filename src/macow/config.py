@@ -279,7 +279,7 @@ class TrainConfig:
     precision: Literal["float32", "bfloat16"] = "float32"
     """Of the networks inside couplings and encoder; all else stays float32."""
     compile: bool = False
-    """Whether torch compiles each step of the flow."""
+    """Whether torch compiles each step of the flow; a GPU captures whole updates instead."""
     noise_samples: int = 1
     """Draws of the dequantizer's noise whose log q is averaged; the first goes through the flow."""
     augment: bool = False

@@ -1,17 +1,12 @@
 """What reading and augmenting images costs beside the training step they are read for."""
 
-import tempfile
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import median
-
-import torch
 
 from macow import data
 from macow.bench.timing import seconds
+from macow.bench.trainer import trainer
 from macow.presets import preset
-from macow.train.loop import Trainer
-from macow.train.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -38,15 +33,9 @@ def measure(
     config = replace(config, train=train)
     shape = (config.model.channels, *config.model.size)
     images, test = (data.load(source, split, shape) for split in ("train", "test"))
-    with tempfile.TemporaryDirectory() as folder:
-        run = RunFolder(Path(folder) / "run", config, source, seed)
-        trainer = Trainer(
-            config, images, test, run, seed, torch.device(device), start=None, quiet=True
-        )
-        batches, updates = [], []
+    batches, updates = [], []
+    with trainer(config, images, test, device, seed) as run:
         for step in range(repeats + 1):
-            batches.append(seconds(lambda step=step: trainer.batches.at(step), device))  # type: ignore[misc]
-            updates.append(seconds(trainer.update, device))
-        trainer.batches.close()
-        run.close()
+            batches.append(seconds(lambda step=step: run.batches.at(step), device))  # type: ignore[misc]
+            updates.append(seconds(run.update, device))
     return DataCost(median(batches[1:]), median(updates[1:]))  # the first of each warms up

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jsonargparse import Namespace
 
-from macow.bench import data, inverse, sampling, save, serve, soak
+from macow.bench import data, inverse, sampling, save, serve, soak, training
 from macow.bench.machine import machine
 from macow.cli.parsing import add_computing, parse, parser, positive
 
@@ -16,6 +16,7 @@ DESCRIPTION = """Measures, and writes the result as CSV where asked to. `inverse
 of a preset costs beside its forward pass, and that beside the same layers in plain eager torch.
 `data`: what reading and augmenting images costs beside a training step (needs --data). `sampling`:
 what drawing an image costs and loses, of one preset or several (--preset cifar10,glow-cifar10).
+`training`: images a second and memory of whole updates, also of several presets.
 `save`: what a checkpoint takes out of training. All figures are medians. `soak`: whether a small
 run that is killed, damaged and resumed --repeats times is still the run it would have been, on this
 machine and its disk. `serve`: what one page waits for 64 pictures, and what 50 clients at once get,
@@ -30,6 +31,12 @@ def run(argv: Sequence[str]) -> None:
     arguments.add_argument("--data", help="source of images, for `data`")
     arguments.add_argument(
         "--other_batches", type=list[int], help="further sizes of batch for `sampling`: [200, 400]"
+    )
+    arguments.add_argument(
+        "--precision",
+        choices=["float32", "bfloat16"],
+        default="bfloat16",
+        help="what networks compute in, for `training`",
     )
     arguments.add_argument("--repeats", type=positive, default=7, help="passes of each kind")
     arguments.add_argument("--out", default=None, type=str, help="CSV file to write")
@@ -118,6 +125,32 @@ def _sampling(options: Namespace) -> list[dict[str, str]]:
     return rows
 
 
+def _training(options: Namespace) -> list[dict[str, str]]:
+    rows = []
+    for name in options.preset.split(","):
+        cost = training.measure(
+            name,
+            options.batch_size,
+            options.repeats,
+            options.device,
+            options.seed,
+            options.precision,
+        )
+        on_gpu = cost.peak_mib is not None and cost.mib_per_image is not None
+        rows.append(
+            {
+                "model": cost.preset,
+                "precision": options.precision,
+                "images_per_s": f"{cost.images_per_s:.1f}",
+                "first_s": f"{cost.first_s:.1f}",
+                "bits": f"{cost.bits:.4f}",
+                "mib_per_image": f"{cost.mib_per_image:.2f}" if on_gpu else "",
+                "peak_mib": f"{cost.peak_mib:.0f}" if on_gpu else "",
+            }
+        )
+    return rows
+
+
 def _save(options: Namespace) -> list[dict[str, str]]:
     options.batch_size = save.BATCH
     cost = save.measure(options.preset, options.repeats, options.device, options.seed)
@@ -171,6 +204,7 @@ MEASURES = {
     "inverse": _inverse,
     "data": _data,
     "sampling": _sampling,
+    "training": _training,
     "save": _save,
     "soak": _soak,
     "serve": _serve,
