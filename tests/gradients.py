@@ -10,7 +10,7 @@ from torch import Tensor
 import kernels
 from macow.ops import glow, masked_conv
 from macow.ops.affine import affine_forward, affine_parameters
-from macow.ops.masked_conv import MaskedConvWeights, reference
+from macow.ops.masked_conv import MaskedConvMatrices, MaskedConvWeights, reference
 
 Run = Callable[[dict[str, Tensor]], tuple[Tensor, Tensor | None]]
 
@@ -92,7 +92,7 @@ def masked_convolution(channels, hidden, kernel, size, order, *, affine, extras,
             matrix = given["kernel"].permute(2, 3, 1, 0).reshape(-1, hidden).contiguous()
             mix = given["mix"].t().contiguous()
             lower = [m.detach().to(low) for m in (matrix, mix)]
-            matrices = (matrix, given["bias"], mix, given["mix_bias"], *lower)
+            matrices = MaskedConvMatrices(matrix, given["bias"], mix, given["mix_bias"], *lower)
             norm = (given["log_scale"], given["shift"]) if extras else None
             return masked_conv.convolve(
                 given["x"], matrices, kernel, order, given.get("context"), norm

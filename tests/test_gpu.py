@@ -1,5 +1,8 @@
 """What only a GPU can show: exact float32 there, and the same answers as on the CPU."""
 
+import math
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -10,12 +13,12 @@ from cases import CASES
 from macow import data
 from macow.bench.images import natural_images
 from macow.bench.inverse import stir
+from macow.bench.trainer import trainer
 from macow.evaluate import evaluate
 from macow.nets.precision import exact_float32
 from macow.ops import glow, masked_conv
 from macow.ops.serving import finite_or_plain, plain_torch
-from macow.train.loop import Trainer
-from macow.train.run_folder import RunFolder
+from macow.train import fit
 from models import images, tiny_model
 from small_runs import changed
 
@@ -174,25 +177,57 @@ def test_couplings_learn(channels, transformed, hidden, side, affine):
     case.assert_close_in(torch.bfloat16, "cuda")
 
 
-@pytest.mark.parametrize("variational", [False, True])
-def test_captured_updates_learn_as_eager_ones(variational, tmp_path):
-    """200 updates in float32 by kernels and a graph, and by plain torch one launch at a time."""
+def digits():
+    return [data.load("digits", split, (1, 8, 8)) for split in ("train", "test")]
+
+
+LEARNERS = {
+    "plain": (dict(), 1e-3),
+    "averaged": (dict(ema=0.9, clip=0.1), 1e-3),
+    "variational": (dict(variational=True, noise_samples=2), 1e-3),
+    "bfloat16": (dict(precision="bfloat16"), 2e-2),
+}
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_captured_updates_learn_as_eager_ones(name):
+    """200 updates by kernels and a graph, and by plain torch one launch at a time."""
+    changes, tolerance = LEARNERS[name]
     curves = []
     for fused in (True, False):
-        config = changed(variational=variational, steps=200, augment=False)
-        digits = [data.load("digits", split, (1, 8, 8)) for split in ("train", "test")]
-        folder = RunFolder(tmp_path / str(fused), config, "digits", 0)
-        folder.check_images(*digits)
-        device = torch.device("cuda")
-        trainer = Trainer(config, *digits, folder, 0, device, start=None, quiet=True)
-        if not fused:
-            trainer.learn._captured = trainer.learn._plans = trainer.learn._determinants = None
-        curves.append(torch.stack([trainer.update()[0] for _ in range(200)]).cpu())
-        trainer.batches.close()
-        folder.close()
+        config = changed(**{"ema": 0.0, **changes}, steps=200, augment=False)
+        with trainer(config, *digits(), "cuda", 0) as run:
+            if not fused:
+                run.learn._captured = run.learn._plans = run.learn._determinants = None
+            curves.append(torch.tensor([run.update()[0] for _ in range(200)]))
     assert curves[0].isfinite().all()
-    torch.testing.assert_close(curves[0][:20], curves[1][:20], atol=1e-3, rtol=0)
+    torch.testing.assert_close(curves[0][:20], curves[1][:20], atol=tolerance, rtol=0)
     assert abs(curves[0][-50:].mean() - curves[1][-50:].mean()) < 0.01
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_captured_run_looks_saves_and_goes_on(precision, tmp_path):
+    """Evaluations between replays, a resumed run, and one update that is not finite."""
+    config = changed(precision=precision, ema=0.0, steps=8, eval_every=2, save_every=4)
+    straight = fit(config, "digits", tmp_path / "straight", device="cuda", quiet=True)
+    shorter = replace(config, train=replace(config.train, steps=4))
+    fit(shorter, "digits", tmp_path / "resumed", device="cuda", quiet=True)
+    resumed = fit(config, "digits", tmp_path / "resumed", device="cuda", quiet=True)
+    for one, other in zip(straight.parameters(), resumed.parameters(), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-3)
+
+
+def test_a_captured_update_that_is_not_finite_changes_nothing():
+    config = changed(steps=4)
+    with trainer(config, *digits(), "cuda", 0) as run:
+        run.update()
+        before = [p.detach().clone() for p in run.model.parameters()]
+        batch = torch.zeros(config.train.batch_size, 1, 8, 8, dtype=torch.uint8, device="cuda")
+        bits, _ = run.learn(batch, [torch.full(batch.shape, torch.nan, device="cuda")], None, 1e-3)
+        assert not math.isfinite(bits)
+        for p, old in zip(run.model.parameters(), before, strict=True):
+            assert torch.equal(p, old)
+        assert math.isfinite(run.update()[0])
 
 
 def test_a_sampler_draws_what_the_cpu_draws():

@@ -14,7 +14,18 @@ from models import images, tiny_config, tiny_model
 PACKAGE = Path(macow.__file__).parent
 # A module may import from its own room and from rooms further up this list.
 ROOMS = [
-    {"ops", "nets", "seeds", "pictures", "baselines", "_version", "files", "documents", "inputs"},
+    {
+        "ops",
+        "nets",
+        "capture",
+        "seeds",
+        "pictures",
+        "baselines",
+        "_version",
+        "files",
+        "documents",
+        "inputs",
+    },
     {"distribution", "weights"},
     {"bijections"},
     {"dequantize"},

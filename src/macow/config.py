@@ -277,9 +277,9 @@ class TrainConfig:
     ema: float = 0.0
     """Decay of the running average of the weights; 0 keeps none."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """Of the networks inside couplings and encoder; all else stays float32."""
+    """Of products in couplings, encoder and, on a GPU, masked convolutions; all else is float32."""
     compile: bool = False
-    """Whether torch compiles each step of the flow; a GPU captures whole updates instead."""
+    """Whether torch compiles each step of the flow, on a CPU."""
     noise_samples: int = 1
     """Draws of the dequantizer's noise whose log q is averaged; the first goes through the flow."""
     augment: bool = False

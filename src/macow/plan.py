@@ -20,6 +20,7 @@ from macow.model import FlowModel
 from macow.nets.conv_net import ConvNet
 from macow.nets.weight_norm import WeightNormConv2d, normalised
 from macow.ops import glow, masked_conv
+from macow.ops.masked_conv import MaskedConvMatrices
 from macow.ops.serving import kernels_train
 from macow.snapshot import flat
 from macow.volume import Volume
@@ -137,14 +138,26 @@ def _(part: Coupling) -> Pass:
 
 
 def _coupled(part: Coupling, x: Tensor, cond: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """By kernels, where there are some and they may be less exact than float32."""
+    """By kernels, where there are some and they may be less exact than float32.
+
+    They were tried with hidden units that wide loads can take, a multiple of eight.
+    """
     net = part.net
-    if isinstance(net, ConvNet) and net.last.made and net.compute_dtype and kernels_train(x):
+    if (
+        isinstance(net, ConvNet)
+        and net.compute_dtype is not None
+        and len(net.middle.bias) % 8 == 0
+        and _served(net.last, x)
+    ):
         layers = (net.first, net.middle, net.last)
         trained = [tensor for layer in layers for tensor in (_made(layer)[0], layer.bias)]
         low = [_made(layer)[1] for layer in layers]
         return glow.couple(x, cond, *trained, *low, part.num_transformed)
     return part.forward_with_map(x, cond)
+
+
+def _served(layer: WeightNormConv2d, x: Tensor) -> bool:
+    return layer.made is not None and kernels_train(x)
 
 
 def _made(layer: WeightNormConv2d) -> tuple[Tensor, Tensor]:
@@ -200,12 +213,12 @@ def _mixed(norm: ActNorm | None, part: Conv1x1, x: Tensor, volume: Volume) -> Te
 def _convolved(
     norm: ActNorm | None, part: MaskedConv, x: Tensor, cond: Tensor | None, volume: Volume
 ) -> Tensor:
-    if part.read.made and x.shape[1] <= 128 and kernels_train(x):
+    if x.shape[1] <= 128 and _served(part.read, x):
         (kernel, low_kernel), (mix, low_mix) = _made(part.read), _made(part.mix)
         y, log_det = masked_conv.convolve(
             x,
-            (kernel, part.read.bias, mix, part.mix.bias, low_kernel, low_mix),
-            tuple(part.read.direction.shape[2:]),
+            MaskedConvMatrices(kernel, part.read.bias, mix, part.mix.bias, low_kernel, low_mix),
+            (part.read.direction.shape[2], part.read.direction.shape[3]),
             part.order,
             part.context_of(cond),
             None if norm is None else (norm.log_scale, norm.shift),

@@ -10,6 +10,7 @@ from torch import Generator, Tensor
 
 from macow.bijections.base import Bijection
 from macow.bijections.maf import MaskedAutoregressive
+from macow.capture import capture
 from macow.dequantize import to_images
 from macow.inputs import require_floats
 from macow.nets.label_map import LabelMap, condition
@@ -126,14 +127,7 @@ class _Graph(NamedTuple):
 
 def _capture(undo: Undo, z: Tensor, cond: Tensor | None) -> _Graph:
     z, cond = z.clone(), None if cond is None else cond.clone()
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        undo(z, cond)  # compiles and loads what the pass needs, which cannot be captured
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # others may go on reading
-        x = undo(z, cond)
+    graph, x = capture(lambda: undo(z, cond), lambda: undo(z, cond), z.device)
     return _Graph(graph, z, cond, x)
 
 

@@ -107,6 +107,19 @@ def test_bench_save(tmp_path, capsys):
     assert "blocked_s" in capsys.readouterr().out
 
 
+def test_bench_training(tmp_path, capsys):
+    out = tmp_path / "training.csv"
+    argv = ["bench", "training", "--preset", "digits", "--repeats", "1", "--device", "cpu"]
+    assert main([*argv, "--out", str(out)]) == 0
+    (row,) = csv.DictReader(out.read_text().splitlines())
+    assert int(row["images"]) == macow.preset("digits").train.batch_size
+    assert float(row["images_per_s"]) > 0
+    assert 0 < float(row["bits"]) < 8
+    assert row["mib_per_image"] == ""  # counted on a GPU
+    assert main([*argv, "--batch_size", "4", "--precision", "float32"]) == 0
+    assert "batch 4" in capsys.readouterr().out
+
+
 def test_bench_soak(tmp_path, capsys):
     out = tmp_path / "soak.csv"
     assert main(["bench", "soak", "--repeats", "3", "--device", "cpu", "--out", str(out)]) == 0

@@ -46,7 +46,9 @@ def test_a_coupling_knows_its_gradients(step):
 
 
 def test_only_the_input_is_kept():
-    learnt = gradients.masked_convolution(12, 48, (2, 3), (4, 4), "down", affine=True, extras=False)
+    learnt = gradients.masked_convolution(
+        3, 12, (2, 3), (13, 17), "down", affine=True, extras=False
+    )
     leaves = {name: t.float().requires_grad_() for name, t in learnt.leaves.items()}
     kept = []
 
@@ -56,8 +58,24 @@ def test_only_the_input_is_kept():
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
         learnt.by_kernels(torch.float16)(leaves)
-    of_images = [t for t in kept if t.numel() >= leaves["x"].numel() and t.shape[0] == 3]
-    assert [t.shape for t in of_images] == [leaves["x"].shape]
+    pixels = 3 * 13 * 17  # more than there are weights in a matrix
+    assert [t.shape for t in kept if t.numel() >= pixels] == [leaves["x"].shape]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_either_result_may_be_all_that_is_used(which):
+    shape = (3, 9, (2, 3), (3, 4), "up")
+    convolution = gradients.masked_convolution(*shape, affine=True, extras=False)
+    step = gradients.coupling(6, 3, 16, (3, 4), affine=True)
+    for learnt in (convolution, step):
+        found = []
+        for run in (learnt.specified, learnt.by_kernels(torch.float32)):
+            leaves = {name: t.float().requires_grad_() for name, t in learnt.leaves.items()}
+            run(leaves)[which].square().sum().backward()
+            found.append({name: leaf.grad for name, leaf in leaves.items()})
+        for name, grad in found[0].items():
+            expected = torch.zeros_like(found[1][name]) if grad is None else grad
+            torch.testing.assert_close(found[1][name], expected, atol=1e-4, rtol=1e-4)
 
 
 def test_sums_are_shared_by_few_programs_and_by_many(monkeypatch):

@@ -33,7 +33,7 @@ class Learner:
         batch = images(8, self.model, seed=step)
         noise = torch.Generator().manual_seed(step)
         draws = [self.model.draw_noise(batch, noise) if eps is None else eps]
-        return [value.item() for value in self.update(batch, draws, None, 1e-3 / (1 + step))]
+        return self.update(batch, draws, None, 1e-3 / (1 + step))
 
     def weights(self):
         pairs = [*self.model.named_parameters(), *self.average.named_parameters()]
@@ -67,3 +67,35 @@ def test_an_update_that_is_not_finite_changes_nothing(captured):
     assert int(learner.average.n_averaged) == 1
     learner.learn(2)
     assert not all(torch.equal(w, before[n]) for n, w in learner.weights().items())
+
+
+class Refuses:
+    """What a graph says to something it cannot hold."""
+
+    ready = False
+
+    def __init__(self, error):
+        self.error = error
+
+    def __call__(self, given):
+        raise self.error
+
+
+def test_what_cannot_be_captured_is_learnt_step_by_step():
+    learner = Learner(tiny_model(), captured=False)
+    before = learner.weights()
+    learner.update._captured = Refuses(RuntimeError("operation not permitted\nwhen capturing"))
+    with pytest.warns(
+        UserWarning, match="not captured, so they are slow: operation not permitted$"
+    ):
+        learner.learn(0)
+    assert not all(torch.equal(w, before[n]) for n, w in learner.weights().items())
+    learner.learn(1)  # and says so once
+
+
+def test_a_full_gpu_is_not_taken_for_a_refusal():
+    learner = Learner(tiny_model(), captured=False)
+    learner.update._captured = Refuses(torch.OutOfMemoryError("CUDA out of memory"))
+    with pytest.raises(torch.OutOfMemoryError):
+        learner.learn(0)
+    assert learner.update._captured is not None

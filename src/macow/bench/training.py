@@ -51,7 +51,7 @@ def measure(
         seconds(run.update, device)
         first_s = time.perf_counter() - start
         times = [seconds(run.update, device) for _ in range(repeats)]
-        bits = run.update()[0].item()
+        bits = run.update()[0]
         peak = _peak(device)
     del run
     slope = None

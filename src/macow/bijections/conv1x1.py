@@ -11,7 +11,7 @@ class Conv1x1(Bijection):
     """Mixes the channels of each pixel: `y = W x`, W starting as a random rotation."""
 
     measured: tuple[Tensor, Tensor] | None = None
-    """`log |det W|` and its gradient, where `plan.Determinants` takes them."""
+    """`log |det W|` and its gradient, where `volume.Determinants` takes them."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

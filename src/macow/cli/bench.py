@@ -16,7 +16,8 @@ DESCRIPTION = """Measures, and writes the result as CSV where asked to. `inverse
 of a preset costs beside its forward pass, and that beside the same layers in plain eager torch.
 `data`: what reading and augmenting images costs beside a training step (needs --data). `sampling`:
 what drawing an image costs and loses, of one preset or several (--preset cifar10,glow-cifar10).
-`training`: images a second and memory of whole updates, also of several presets.
+`training`: images a second and memory of whole updates, with gradients clipped and weights
+averaged, also of several presets; their own batch sizes unless one is given.
 `save`: what a checkpoint takes out of training. All figures are medians. `soak`: whether a small
 run that is killed, damaged and resumed --repeats times is still the run it would have been, on this
 machine and its disk. `serve`: what one page waits for 64 pictures, and what 50 clients at once get,
@@ -40,12 +41,15 @@ def run(argv: Sequence[str]) -> None:
     )
     arguments.add_argument("--repeats", type=positive, default=7, help="passes of each kind")
     arguments.add_argument("--out", default=None, type=str, help="CSV file to write")
-    add_computing(arguments, batch_size=16)
+    add_computing(arguments, batch_size=None)
     options = parse(arguments, argv)
+    if options.batch_size is None:
+        options.batch_size = 0 if options.name == "training" else 16
     rows = MEASURES[options.name](options)
     where = machine(options.device)
     if not options.quiet:
-        print(f"{options.preset}, batch {options.batch_size}, {where['device']}")
+        batch = f"batch {options.batch_size}" if options.batch_size else "batches of the presets"
+        print(f"{options.preset}, {batch}, {where['device']}")
     for cells in [list(rows[0]), *(list(row.values()) for row in rows)]:
         print("  ".join(f"{cell:>16}" for cell in cells))
     if options.out:
@@ -136,16 +140,16 @@ def _training(options: Namespace) -> list[dict[str, str]]:
             options.seed,
             options.precision,
         )
-        on_gpu = cost.peak_mib is not None and cost.mib_per_image is not None
         rows.append(
             {
                 "model": cost.preset,
+                "images": str(cost.batch_size),
                 "precision": options.precision,
                 "images_per_s": f"{cost.images_per_s:.1f}",
                 "first_s": f"{cost.first_s:.1f}",
                 "bits": f"{cost.bits:.4f}",
-                "mib_per_image": f"{cost.mib_per_image:.2f}" if on_gpu else "",
-                "peak_mib": f"{cost.peak_mib:.0f}" if on_gpu else "",
+                "mib_per_image": "" if cost.mib_per_image is None else f"{cost.mib_per_image:.2f}",
+                "peak_mib": "" if cost.peak_mib is None else f"{cost.peak_mib:.0f}",
             }
         )
     return rows

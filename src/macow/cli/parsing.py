@@ -40,7 +40,7 @@ def parse(arguments: ArgumentParser, argv: Sequence[str]) -> Namespace:
         raise ValueError(f"{arguments.prog.split()[-1]}: {error.message}") from None
 
 
-def add_computing(arguments: ArgumentParser, batch_size: int) -> None:
+def add_computing(arguments: ArgumentParser, batch_size: int | None) -> None:
     """The options of every verb that computes."""
     default = "cuda" if torch.cuda.is_available() else "cpu"
     arguments.add_argument("--device", type=device, default=default, help="where to compute")

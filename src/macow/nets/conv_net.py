@@ -16,7 +16,7 @@ class ConvNet(ConditioningNet):
         self.middle = WeightNormConv2d(hidden_channels, hidden_channels, 1)
         self.last = WeightNormConv2d(hidden_channels, out_channels, 3, zero=True)
         self.last.writes = True
-        self.first.multiple = self.last.multiple = 16  # products read their sides in such pieces
+        self.first.multiple = self.last.multiple = 64  # products read their sides in such pieces
 
     def compute(self, x: Tensor) -> Tensor:
         """`[B, in, H, W] -> [B, out, H, W]`."""

@@ -160,10 +160,9 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """Puts the moments back."""
-    state: dict[int, dict[str, Tensor]] = {}
+    """Puts the moments back; those that were never saved stay as they are."""
+    state, groups = (optimizer.state_dict()[name] for name in ("state", "param_groups"))
     for key, tensor in tensors.items():
         place, name = key.split(".")
         state.setdefault(int(place), {})[name] = tensor
-    groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": state, "param_groups": groups})

@@ -97,7 +97,7 @@ class Trainer:
         self.step, self.skipped, self.skipped_in_a_row = 0, 0, 0
         self.best_step: int | None = None
         self.best_bits = math.inf
-        self.recent: list[Tensor] = []
+        self.recent: list[float] = []
         self.optimizer = adam(self.model, self.config)
         folder.take(self.model)
         self.console.introduce(train, test, self.model)
@@ -118,7 +118,7 @@ class Trainer:
         folder.begin(self.step)
         if self.config.precision == "bfloat16":
             set_network_precision(self.model, torch.bfloat16)
-        if self.config.compile:
+        if self.config.compile and device.type != "cuda":
             for name, module in self.model.named_modules():
                 if re.search(r"\bstep\d+$", name):
                     module.compile()
@@ -148,7 +148,7 @@ class Trainer:
                 self.console.step()
                 timer.step()
                 if self.step % config.log_every == 0 or self.step == config.steps:
-                    mean, speed = torch.stack(self.recent).nanmean().item(), timer.speed()
+                    mean, speed = torch.tensor(self.recent).nanmean().item(), timer.speed()
                     self._log(
                         bits=mean, lr=lr, grad_norm=norm, images_per_s=speed, skipped=self.skipped
                     )
@@ -169,7 +169,7 @@ class Trainer:
             best = f"{self.best_bits:.3f} bits/dim at step {self.best_step}"
             self.console.say(f"test: {best} ({beside})")
 
-    def update(self) -> tuple[Tensor, float, float]:
+    def update(self) -> tuple[float, float, float]:
         """One update of the weights; says its bits/dim, the gradients' norm, the rate."""
         config, lr = self.config, learning_rate(self.config, self.step)
         images, labels = self.batches.at(self.step), self.batches.labels_at(self.step)
@@ -180,12 +180,12 @@ class Trainer:
             for _ in range(config.noise_samples)
         ]
         bits, norm = self.learn(images, draws, labels, lr)
-        if torch.isfinite(norm) and torch.isfinite(bits):
+        if math.isfinite(norm) and math.isfinite(bits):
             self.skipped_in_a_row = 0
         else:
             self._skip(images, draws[0], labels)
         self.step += 1
-        return bits, norm.item(), lr
+        return bits, norm, lr
 
     def look(self) -> None:
         """Evaluates, samples, reports; exports the model if it is the best so far."""
@@ -225,7 +225,7 @@ class Trainer:
         tensors = {
             "model": self.model.state_dict(),
             "optimizer": checkpoint.optimizer_tensors(self.optimizer),
-            "recent": {"bits": torch.stack(self.recent) if self.recent else torch.zeros(0)},
+            "recent": {"bits": torch.tensor(self.recent)},
         }
         if self.average is not None:
             tensors["average"] = self.average.state_dict()
@@ -246,7 +246,7 @@ class Trainer:
         if self.average is not None:
             self.average.load_state_dict(tensors["average"])
         self.step = self.saver.step = numbers["step"]
-        self.recent = list(tensors.get("recent", {"bits": torch.zeros(0)})["bits"].to(self.device))
+        self.recent = tensors["recent"]["bits"].tolist() if "recent" in tensors else []
         self.skipped, self.skipped_in_a_row = numbers["skipped"], numbers["skipped_in_a_row"]
         if numbers["best_step"] is not None:
             self.best_step, self.best_bits = numbers["best_step"], numbers["best_bits"]

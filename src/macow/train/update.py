@@ -1,6 +1,9 @@
 """One update of the weights: loss, gradients, clip, Adam, average."""
 
+from __future__ import annotations
+
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -12,6 +15,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim.swa_utils import AveragedModel
 
 from macow import distribution
+from macow.capture import capture
 from macow.config import TrainConfig
 from macow.model import FlowModel
 from macow.plan import Plans
@@ -19,7 +23,7 @@ from macow.train.optimiser import Average
 from macow.volume import Determinants
 
 WARM_UP = 2
-"""Passes before a capture: they compile and load what cannot be captured."""
+"""Passes before a capture."""
 
 
 class Update:
@@ -45,10 +49,11 @@ class Update:
         self._plans = Plans(model) if on_gpu else None
         self._determinants = Determinants(model) if on_gpu else None
         self._captured = _Captured(self._pass) if on_gpu and alone else None
+        self._seen = 0 if average is None else int(average.n_averaged)
 
     def __call__(
         self, images: Tensor, draws: Sequence[Tensor], labels: Tensor | None, rate: float
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[float, float]:
         """Mean bits/dim and the gradients' norm; if one is not finite, nothing has changed."""
         for group in self.optimizer.param_groups:
             if isinstance(group["lr"], Tensor):
@@ -57,17 +62,35 @@ class Update:
                 group["lr"] = rate
         if self._determinants is not None:
             self._determinants.take()
-        if self._captured is None:
+        found = None
+        if self._captured is not None:
+            given = [images, self._kept(), *([] if labels is None else [labels]), *draws]
+            found = self._replayed(self._captured, given)
+        if found is None:
             return self._step_by_step(images, draws, labels)
-        given = [images, self._kept(), *([] if labels is None else [labels]), *draws]
-        bits, norm = self._captured(given).unbind()
-        if self.average is not None and bool(bits.isfinite() & norm.isfinite()):
-            self.average.n_averaged += 1
+        bits, norm = found.tolist()
+        if self.average is not None and math.isfinite(bits) and math.isfinite(norm):
+            self._seen += 1
+            self.average.n_averaged.fill_(self._seen)
         return bits, norm
+
+    def _replayed(self, captured: _Captured, given: list[Tensor]) -> Tensor | None:
+        """None if there is something in the model that no graph can hold."""
+        try:
+            return captured(given)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            if captured.ready or isinstance(error.__context__, torch.OutOfMemoryError):
+                raise
+            reason = str(error.__context__ or error).partition("\n")[0]
+            warnings.warn(f"updates are not captured, so they are slow: {reason}", stacklevel=2)
+            self._captured = None
+            return None
 
     def _step_by_step(
         self, images: Tensor, draws: Sequence[Tensor], labels: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[float, float]:
         self.optimizer.zero_grad(set_to_none=True)
         bits = images.new_zeros((), dtype=torch.float32)
         size = -(-len(images) // self.config.batch_steps)
@@ -83,13 +106,14 @@ class Update:
                 )
         bits = distribution.total(bits) / distribution.count()
         norm = self._norm()
-        if torch.isfinite(norm) and torch.isfinite(bits):
+        figures = bits.item(), norm.item()
+        if all(map(math.isfinite, figures)):
             clip = self.config.clip or math.inf
             clip_grads_with_norm_(self.model.parameters(), clip, norm)
             self.optimizer.step()
             if self.average is not None:
                 self.average.update_parameters(self.model)
-        return bits, norm
+        return figures
 
     def _pass(self, given: list[Tensor], *, learn: bool) -> Tensor:
         """The same without a look at values, as a capture needs it: `[bits, norm]`."""
@@ -132,9 +156,7 @@ class Update:
 
     def _kept(self) -> Tensor:
         """How much of the average this update leaves; the first one nothing."""
-        kept = 0.0
-        if self.average is not None and (seen := int(self.average.n_averaged)):
-            kept = Average(self.config.ema).kept(seen)
+        kept = Average(self.config.ema).kept(self._seen) if self._seen else 0.0
         return torch.full((), kept, device=self.model.device)
 
     def _synced(self, *, last: bool) -> AbstractContextManager[None]:
@@ -161,22 +183,23 @@ class _Captured:
         self._given: list[Tensor] = []
         self._result = torch.zeros(())
 
+    @property
+    def ready(self) -> bool:
+        """Whether there is a graph."""
+        return self._graph is not None
+
     def __call__(self, given: list[Tensor]) -> Tensor:
+        device = given[0].device
         if self._graph is None:
-            self._graph = self._capture(given)
-        torch._foreach_copy_(self._given, given)
-        self._graph.replay()
+            self._given = [tensor.clone() for tensor in given]
+            self._graph, self._result = capture(
+                lambda: self._run(self._given, learn=True), self._warm_up, device
+            )
+        with torch.cuda.device(device):
+            torch._foreach_copy_(self._given, given)
+            self._graph.replay()
         return self._result.clone()
 
-    def _capture(self, given: list[Tensor]) -> torch.cuda.CUDAGraph:
-        self._given = [tensor.clone() for tensor in given]
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_UP):
-                self._run(self._given, learn=False)
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            self._result = self._run(self._given, learn=True)
-        return graph
+    def _warm_up(self) -> None:
+        for _ in range(WARM_UP):
+            self._run(self._given, learn=False)

@@ -1,4 +1,4 @@
-"""The inverse of a Glow step, coupling, 1x1 convolution and ActNorm at once: `inverter`."""
+"""A Glow step, to learn its coupling (`couple`) and to undo it with all beside it (`inverter`)."""
 
 from collections.abc import Callable
 from typing import Any

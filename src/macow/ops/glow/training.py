@@ -1,4 +1,4 @@
-"""A coupling's network and its gradients as matrix products: only the input is kept for them."""
+"""A coupling and its gradients as matrix products: its input and raw scales are kept for them."""
 
 from typing import Any, NamedTuple
 
@@ -91,8 +91,8 @@ class CouplingStep(torch.autograd.Function):
     """A coupling by a network 3x3, ELU, 1x1, ELU, 3x3: `x [B, C, H, W] -> (y, log_det_map)`.
 
     The weights are matrices, of the last convolution `[in, 9 * out]`; products take their copies in
-    low precision, `reading` with rows of zeros and `writing` with columns of zeros to a multiple
-    of 16. An additive layer's map is None.
+    low precision, to which `reading` may have rows and `writing` columns of zeros added: products
+    of multiples of 64 need no masks. An additive layer's map is None.
     """
 
     @staticmethod
@@ -135,7 +135,7 @@ class CouplingStep(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_y: Tensor, d_log_det: Tensor | None) -> Any:
+    def backward(ctx: Any, d_y: Tensor | None, d_log_det: Tensor | None) -> Any:
         """The network is computed again up to its last product, then six products more."""
         x, cond, reading, first_bias, mixing, middle_bias, writing, last_bias, raw = (
             ctx.saved_tensors
@@ -144,6 +144,7 @@ class CouplingStep(torch.autograd.Function):
         pixels, outputs, dtype = batch * height * width, len(last_bias), reading.dtype
         d_said, d_x = x.new_empty(pixels, outputs), x.new_empty(batch, height, width, channels)
         d_log_det, steps = by_image(d_log_det, x)
+        d_y = torch.zeros_like(x) if d_y is None else d_y
         kernels.uncouple[(triton.cdiv(pixels, 64),)](
             x, raw, d_y, d_log_det, d_said, d_x,
             pixels, height, width, *steps, *x.stride(), *d_y.stride(),

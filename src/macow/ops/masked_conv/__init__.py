@@ -1,7 +1,6 @@
 """The masked convolution, to learn (`forward`, `convolve`) and to undo (`inverse`, `inverter`)."""
 
 from collections.abc import Callable
-from typing import Any
 
 from torch import Tensor
 from torch.cuda import device_of
@@ -9,6 +8,7 @@ from torch.cuda import device_of
 from macow.ops.masked_conv import reference
 from macow.ops.masked_conv.reference import (
     ORDERS,
+    MaskedConvMatrices,
     MaskedConvWeights,
     Order,
     forward,
@@ -50,16 +50,27 @@ def inverter(
     return undo
 
 
-def convolve(x: Tensor, *given: Any) -> tuple[Tensor, Tensor | None]:
-    """`forward` by kernels that also know its gradients: see `training.masked_convolution`."""
+def convolve(
+    x: Tensor,
+    matrices: MaskedConvMatrices,
+    size: tuple[int, int],
+    order: Order,
+    context: Tensor | None = None,
+    norm: tuple[Tensor, Tensor] | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """`forward` by kernels that also know its gradients: y, and a pixel's log-scales summed.
+
+    `size` is the window's, (kh, kw); `norm` are log-scale and shift of an ActNorm before it.
+    """
     from macow.ops.masked_conv.training import masked_convolution
 
     with device_of(x):  # type: ignore[no-untyped-call] # kernels are launched there
-        return masked_convolution(x, *given)
+        return masked_convolution(x, matrices, size, order, context, norm)
 
 
 __all__ = [
     "ORDERS",
+    "MaskedConvMatrices",
     "MaskedConvWeights",
     "Order",
     "convolve",

@@ -30,6 +30,19 @@ class MaskedConvWeights(NamedTuple):
         return self.mix.shape[0] == 2 * self.kernel.shape[1]
 
 
+class MaskedConvMatrices(NamedTuple):
+    """A network's weights as matrices, and copies in the type that products compute in."""
+
+    kernel: Tensor
+    """`[kh * kw * C, hidden]`"""
+    bias: Tensor
+    mix: Tensor
+    """`[hidden, C]`, or `[hidden, 2C]` if affine"""
+    mix_bias: Tensor
+    low_kernel: Tensor
+    low_mix: Tensor
+
+
 def turn(x: Tensor, order: Order) -> Tensor:
     """Turns an image so that the scan goes down its rows."""
     if order in ("right", "left"):

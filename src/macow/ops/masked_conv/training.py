@@ -9,20 +9,7 @@ from torch.autograd.function import once_differentiable
 
 from macow.ops.launch import by_image, power_of_two
 from macow.ops.masked_conv import training_kernels as kernels
-from macow.ops.masked_conv.reference import Order
-
-
-class Matrices(NamedTuple):
-    """A network's weights as matrices, and copies in the type that products compute in."""
-
-    kernel: Tensor
-    """`[kh * kw * C, hidden]`"""
-    bias: Tensor
-    mix: Tensor
-    """`[hidden, C]`, or `[hidden, 2C]` if affine"""
-    mix_bias: Tensor
-    low_kernel: Tensor
-    low_mix: Tensor
+from macow.ops.masked_conv.reference import MaskedConvMatrices, Order
 
 
 class _Layout(NamedTuple):
@@ -134,13 +121,14 @@ class MaskedConvolution(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_y: Tensor, d_log_det: Tensor | None) -> Any:
+    def backward(ctx: Any, d_y: Tensor | None, d_log_det: Tensor | None) -> Any:
         """The network is computed again; then its gradients, that of x, those of the weights."""
         x, log_scale, shift, bias, mix_bias, context, kernel, mix = ctx.saved_tensors
         normed = log_scale is not None
         channels, (taps, hidden), outputs = x.shape[1], kernel.shape, mix.shape[1]
         affine = outputs == 2 * channels
         layout = _layout(x, ctx.order)
+        d_y = torch.zeros_like(x) if d_y is None else d_y
         d_y = d_y.contiguous(memory_format=torch.channels_last)
         norm = _norm(x, log_scale, shift)
         d_log_det, steps = by_image(d_log_det, x)
@@ -235,7 +223,7 @@ def _sizes(
 
 def masked_convolution(
     x: Tensor,
-    matrices: Matrices,
+    matrices: MaskedConvMatrices,
     size: tuple[int, int],
     order: Order,
     context: Tensor | None,
