@@ -123,61 +123,101 @@ class MaskedConvolution(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, d_y: Tensor | None, d_log_det: Tensor | None) -> Any:
         """The network is computed again; then its gradients, that of x, those of the weights."""
-        x, log_scale, shift, bias, mix_bias, context, kernel, mix = ctx.saved_tensors
-        normed = log_scale is not None
-        channels, (taps, hidden), outputs = x.shape[1], kernel.shape, mix.shape[1]
-        affine = outputs == 2 * channels
-        layout = _layout(x, ctx.order)
-        d_y = torch.zeros_like(x) if d_y is None else d_y
-        d_y = d_y.contiguous(memory_format=torch.channels_last)
-        norm = _norm(x, log_scale, shift)
-        d_log_det, steps = by_image(d_log_det, x)
-        low = _prepared(x, log_scale, shift, kernel.dtype)
-        d_x, h = torch.empty_like(x), kernel.new_empty(layout.pixels, hidden)
-        d_h, d_said = torch.empty_like(h), h.new_empty(layout.pixels, outputs)
-        blocks = _network_blocks(channels)
-        kernels.backward[(triton.cdiv(layout.pixels, blocks.pixels),)](
-            x, *norm, low, x if context is None else context, kernel, bias, mix, mix_bias,
-            d_y, d_log_det, h, d_h, d_said, d_x, *layout[:4], *steps,
-            **_sizes(x, layout, kernel, ctx.size, blocks, BLOCK_O=power_of_two(outputs, 16)),
-            AFFINE=affine, CONDITIONAL=context is not None, NORMED=normed,
-            num_warps=blocks.warps, num_stages=blocks.stages,
-        )  # fmt: skip
-        blocks = _weights_blocks(channels)
-        block_o = min(64, power_of_two(outputs, 16))
-        entries = taps // channels * _width(channels)
-        tiles = (
-            triton.cdiv(entries, blocks.entries) + triton.cdiv(outputs, block_o),
-            triton.cdiv(hidden, blocks.units),
-        )
-        most = max(1, PROGRAMS * (4 if channels <= 4 else 1) // (tiles[0] * tiles[1]))
-        programs = min(most, triton.cdiv(layout.pixels, blocks.pixels))
-        lengths = [taps * hidden, hidden, hidden * outputs, outputs]
-        parts = x.new_empty(programs, sum(lengths))
-        kernels.backward_weights[(programs, *tiles)](
-            low, h, d_h, d_said, parts, *layout[:4], programs,
-            **_sizes(x, layout, kernel, ctx.size, blocks, BLOCK_O=block_o), OUTPUTS=outputs,
-            num_warps=blocks.warps, num_stages=blocks.stages,
-        )  # fmt: skip
-        blocks = _x_blocks(channels)
-        block_c = min(power_of_two(channels, 16), 64)
-        programs = triton.cdiv(layout.pixels, blocks.pixels)
-        norm_parts = x.new_empty(programs if normed else 0, 2, channels)
-        kernels.backward_x[(programs, triton.cdiv(channels, block_c))](
-            x, norm[0], d_h, kernel, d_x, norm_parts, *layout[:4],
-            **_shape(x, layout, kernel, ctx.size), NORMED=normed,
-            BLOCK_P=blocks.pixels, BLOCK_C=block_c, BLOCK_K=blocks.units,
-            num_warps=blocks.warps, num_stages=blocks.stages,
-        )  # fmt: skip
-        d_kernel, d_bias, d_mix, d_mix_bias = parts.sum(dim=0).split(lengths)
+        kept = _Kept(ctx.size, _layout(ctx.saved_tensors[0], ctx.order), *ctx.saved_tensors)
+        low = _prepared(kept.x, kept.log_scale, kept.shift, kept.kernel.dtype)
+        h, d_h, d_said, d_x = _back_through_network(kept, low, d_y, d_log_det)
+        d_norm = _add_what_windows_say(kept, d_h, d_x)
         d_context = None
-        if context is not None:
-            d_context = d_h.to(x.dtype).view(x.shape[0], *x.shape[2:], hidden).permute(0, 3, 1, 2)
-        return (
-            d_x, *(norm_parts.sum(dim=0) if normed else (None, None)),
-            d_kernel.view(taps, hidden), d_bias, d_mix.view(hidden, outputs), d_mix_bias,
-            d_context, None, None, None, None,
-        )  # fmt: skip
+        if kept.context is not None:
+            batch, hidden, height, width = kept.context.shape
+            d_context = d_h.to(kept.x.dtype).view(batch, height, width, hidden).permute(0, 3, 1, 2)
+        d_weights = _weight_gradients(kept, low, h, d_h, d_said)
+        return (d_x, *d_norm, *d_weights, d_context, None, None, None, None)
+
+
+class _Kept(NamedTuple):
+    """What a forward pass leaves for its gradients; the matrices are in low precision."""
+
+    size: tuple[int, int]
+    layout: _Layout
+    x: Tensor
+    log_scale: Tensor | None
+    shift: Tensor | None
+    bias: Tensor
+    mix_bias: Tensor
+    context: Tensor | None
+    kernel: Tensor
+    mix: Tensor
+
+    def sizes(self, blocks: _Blocks, **more: int) -> dict[str, int]:
+        """Constants of a kernel."""
+        return _sizes(self.x, self.layout, self.kernel, self.size, blocks, **more)
+
+
+def _back_through_network(
+    kept: _Kept, low: Tensor, d_y: Tensor | None, d_log_det: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Hidden units, their gradients, those of what the network said, the direct part of d_x."""
+    x, pixels, outputs = kept.x, kept.layout.pixels, kept.mix.shape[1]
+    d_y = torch.zeros_like(x) if d_y is None else d_y
+    d_log_det, steps = by_image(d_log_det, x)
+    h = kept.kernel.new_empty(pixels, kept.kernel.shape[1])
+    d_h, d_said, d_x = torch.empty_like(h), h.new_empty(pixels, outputs), torch.empty_like(x)
+    blocks = _network_blocks(x.shape[1])
+    kernels.backward[(triton.cdiv(pixels, blocks.pixels),)](
+        x, *_norm(x, kept.log_scale, kept.shift), low, x if kept.context is None else kept.context,
+        kept.kernel, kept.bias, kept.mix, kept.mix_bias,
+        d_y.contiguous(memory_format=torch.channels_last), d_log_det,
+        h, d_h, d_said, d_x, *kept.layout[:4], *steps,
+        **kept.sizes(blocks, BLOCK_O=power_of_two(outputs, 16)),
+        AFFINE=outputs == 2 * x.shape[1], CONDITIONAL=kept.context is not None,
+        NORMED=kept.log_scale is not None, num_warps=blocks.warps, num_stages=blocks.stages,
+    )  # fmt: skip
+    return h, d_h, d_said, d_x
+
+
+def _add_what_windows_say(
+    kept: _Kept, d_h: Tensor, d_x: Tensor
+) -> tuple[Tensor | None, Tensor | None]:
+    """Completes d_x; gives the gradients of the ActNorm's log-scale and shift."""
+    x, channels, normed = kept.x, kept.x.shape[1], kept.log_scale is not None
+    blocks, block_c = _x_blocks(channels), min(power_of_two(channels, 16), 64)
+    programs = triton.cdiv(kept.layout.pixels, blocks.pixels)
+    parts = x.new_empty(programs if normed else 0, 2, channels)
+    kernels.backward_x[(programs, triton.cdiv(channels, block_c))](
+        x, _norm(x, kept.log_scale, kept.shift)[0], d_h, kept.kernel, d_x, parts, *kept.layout[:4],
+        **_shape(x, kept.layout, kept.kernel, kept.size), NORMED=normed,
+        BLOCK_P=blocks.pixels, BLOCK_C=block_c, BLOCK_K=blocks.units,
+        num_warps=blocks.warps, num_stages=blocks.stages,
+    )  # fmt: skip
+    if not normed:
+        return None, None
+    d_log_scale, d_shift = parts.sum(dim=0)
+    return d_log_scale, d_shift
+
+
+def _weight_gradients(
+    kept: _Kept, low: Tensor, h: Tensor, d_h: Tensor, d_said: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Of kernel, bias, mix and its bias: sums over pixels, which programs share."""
+    channels, (taps, hidden), outputs = kept.x.shape[1], kept.kernel.shape, kept.mix.shape[1]
+    blocks, block_o = _weights_blocks(channels), min(64, power_of_two(outputs, 16))
+    entries = taps // channels * _width(channels)
+    tiles = (
+        triton.cdiv(entries, blocks.entries) + triton.cdiv(outputs, block_o),
+        triton.cdiv(hidden, blocks.units),
+    )
+    most = max(1, PROGRAMS * (4 if channels <= 4 else 1) // (tiles[0] * tiles[1]))
+    programs = min(most, triton.cdiv(kept.layout.pixels, blocks.pixels))
+    lengths = [taps * hidden, hidden, hidden * outputs, outputs]
+    parts = kept.x.new_empty(programs, sum(lengths))
+    kernels.backward_weights[(programs, *tiles)](
+        low, h, d_h, d_said, parts, *kept.layout[:4], programs,
+        **kept.sizes(blocks, BLOCK_O=block_o), OUTPUTS=outputs,
+        num_warps=blocks.warps, num_stages=blocks.stages,
+    )  # fmt: skip
+    d_kernel, d_bias, d_mix, d_mix_bias = torch.split(parts.sum(dim=0), lengths)
+    return d_kernel.view(taps, hidden), d_bias, d_mix.view(hidden, outputs), d_mix_bias
 
 
 def _norm(x: Tensor, log_scale: Tensor | None, shift: Tensor | None) -> tuple[Tensor, Tensor]:
