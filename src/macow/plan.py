@@ -22,7 +22,6 @@ from macow.nets.weight_norm import WeightNormConv2d, normalised
 from macow.ops import glow, masked_conv
 from macow.ops.masked_conv import MaskedConvMatrices
 from macow.ops.serving import kernels_train
-from macow.snapshot import flat
 from macow.volume import Volume
 
 Pass = Callable[[Tensor, Tensor | None, Volume], Tensor]
@@ -169,7 +168,7 @@ def _made(layer: WeightNormConv2d) -> tuple[Tensor, Tensor]:
 def _(part: Chain) -> Pass:
     """An ActNorm joins the masked convolution or the 1x1 convolution after it."""
     runs: list[Pass] = []
-    parts = list(flat(part))
+    parts = list(part.flat())
     while parts:
         first, *others = parts
         after = others[0] if others else None

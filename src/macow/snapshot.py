@@ -1,6 +1,6 @@
 """The inverse of a flow with all done once that can be: what `model.sampler()` draws with."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import deepcopy
 from functools import singledispatch
 
@@ -107,7 +107,7 @@ def _(part: Coupling) -> Undo:
 def _(part: Chain) -> Undo:
     """Last part first; an ActNorm joins the masked convolution after it, a Glow step is one."""
     undos: list[Undo] = []
-    parts = list(flat(part))[::-1]
+    parts = list(part.flat())[::-1]
     while parts:
         first, *others = parts
         if _is_glow(parts):
@@ -127,15 +127,6 @@ def _(part: Chain) -> Undo:
         return y
 
     return undo
-
-
-def flat(chain: Chain) -> Iterator[Bijection]:
-    """The parts of a chain, those of chains within it one by one."""
-    for part in chain.parts:
-        if isinstance(part, Chain):
-            yield from flat(part)
-        else:
-            yield part
 
 
 def _norm(part: ActNorm) -> tuple[Tensor, Tensor]:

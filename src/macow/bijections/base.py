@@ -1,6 +1,7 @@
 """What every invertible map promises, and how maps are put in a row."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import cast
 
 from torch import Tensor, nn
@@ -49,6 +50,14 @@ class Chain(Bijection):
     def parts(self) -> list[Bijection]:
         """In order; one that stands twice is there twice."""
         return [cast(Bijection, part) for part in self._modules.values()]
+
+    def flat(self) -> Iterator[Bijection]:
+        """The same, with the parts of chains within it one by one."""
+        for part in self.parts:
+            if isinstance(part, Chain):
+                yield from part.flat()
+            else:
+                yield part
 
     def forward(self, x: Tensor, cond: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Applies the parts in order and sums their log-dets."""

@@ -3,8 +3,9 @@
 import csv
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from jsonargparse import Namespace
 
@@ -12,6 +13,7 @@ from macow.bench import data, inverse, sampling, save, serve, soak, training
 from macow.bench.machine import machine
 from macow.cli.parsing import add_computing, parse, parser, positive
 
+Cost = TypeVar("Cost")
 DESCRIPTION = """Measures, and writes the result as CSV where asked to. `inverse`: what the inverse
 of a preset costs beside its forward pass, and that beside the same layers in plain eager torch.
 `data`: what reading and augmenting images costs beside a training step (needs --data). `sampling`:
@@ -93,17 +95,14 @@ def _data(options: Namespace) -> list[dict[str, str]]:
     ]
 
 
+def _of_presets(measure: Callable[..., Cost], options: Namespace, *more: object) -> Iterator[Cost]:
+    common = (options.batch_size, options.repeats, options.device, options.seed)
+    return (measure(name, *common, *more) for name in options.preset.split(","))
+
+
 def _sampling(options: Namespace) -> list[dict[str, str]]:
     rows = []
-    for name in options.preset.split(","):
-        cost = sampling.measure(
-            name,
-            options.batch_size,
-            options.repeats,
-            options.device,
-            options.seed,
-            options.other_batches or (),
-        )
+    for cost in _of_presets(sampling.measure, options, options.other_batches or ()):
         with_snapshot = cost.ms_per_image + 1e3 * cost.snapshot_s / options.batch_size
         rows.append(
             {
@@ -131,15 +130,7 @@ def _sampling(options: Namespace) -> list[dict[str, str]]:
 
 def _training(options: Namespace) -> list[dict[str, str]]:
     rows = []
-    for name in options.preset.split(","):
-        cost = training.measure(
-            name,
-            options.batch_size,
-            options.repeats,
-            options.device,
-            options.seed,
-            options.precision,
-        )
+    for cost in _of_presets(training.measure, options, options.precision):
         rows.append(
             {
                 "model": cost.preset,

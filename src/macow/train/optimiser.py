@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import closing
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from macow.config import TrainConfig
 from macow.data.images import Images
@@ -58,6 +58,14 @@ class Average:
     def kept(self, seen: int) -> float:
         """How much of an average stays that has seen so many."""
         return min(self.decay, (1 + seen) / (10 + seen))
+
+
+@torch.no_grad()
+def average(averages: nn.Module, current: nn.Module, kept: Tensor) -> None:
+    """The same with a decay that only the GPU knows, as a captured update needs it."""
+    theirs: list[Tensor] = list(averages.parameters())
+    torch._foreach_mul_(theirs, kept)
+    torch._foreach_add_(theirs, list(torch._foreach_mul(list(current.parameters()), 1 - kept)))
 
 
 def first_weights(

@@ -19,7 +19,7 @@ from macow.capture import capture
 from macow.config import TrainConfig
 from macow.model import FlowModel
 from macow.plan import Plans
-from macow.train.optimiser import Average
+from macow.train.optimiser import Average, average
 from macow.volume import Determinants
 
 WARM_UP = 2
@@ -130,7 +130,7 @@ class Update:
             optimizer.found_inf = (~finite).float()  # then a step leaves the weights alone
             optimizer.step()
             if self.average is not None:
-                _average(self.average, self.model, torch.where(finite, kept, 1.0))
+                average(self.average.module, self.model, torch.where(finite, kept, 1.0))
         return torch.stack([bits, norm])
 
     def _add_gradients(
@@ -164,14 +164,6 @@ class Update:
         if last or not isinstance(self.wrapped, DistributedDataParallel):
             return nullcontext()
         return self.wrapped.no_sync()
-
-
-@torch.no_grad()
-def _average(average: AveragedModel, model: nn.Module, kept: Tensor) -> None:
-    averages: list[Tensor] = list(average.module.parameters())
-    torch._foreach_mul_(averages, kept)
-    added = torch._foreach_mul(list(model.parameters()), 1 - kept)
-    torch._foreach_add_(averages, list(added))
 
 
 class _Captured:

@@ -6,6 +6,14 @@ import triton.language as tl
 from macow.ops.launch import elu_in, log_sigmoid
 
 
+@triton.jit
+def _places(pixels, height, width, BLOCK_P: tl.constexpr):
+    """A program's pixels: their numbers, which exist, their image, row and column."""
+    pixel = tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P)
+    image = (pixel // (height * width)).to(tl.int64)
+    return pixel, pixel < pixels, image, (pixel // width) % height, pixel % width
+
+
 @triton.jit(do_not_specialize=["pixels"])
 def gather(
     x, out, pixels, height, width, x_image, x_channel, x_row, x_column,
@@ -13,20 +21,18 @@ def gather(
     BLOCK_P: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """The 3x3 neighbourhoods of pixels, then zeros; MIRRORED, those that a pixel is in."""
-    pixel = tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P)
+    pixel, there, image, row, column = _places(pixels, height, width, BLOCK_P)
     k = tl.program_id(1) * BLOCK_K + tl.arange(0, BLOCK_K)
-    image = (pixel // (height * width)).to(tl.int64)
-    row, column = (pixel // width) % height, pixel % width
     down, aside = k // (3 * C) - 1, (k // C) % 3 - 1
     if MIRRORED:
         down, aside = -down, -aside
     at_row, at_column = row[:, None] + down[None, :], column[:, None] + aside[None, :]
-    inside = (pixel < pixels)[:, None] & (k < 9 * C)[None, :]
+    inside = there[:, None] & (k < 9 * C)[None, :]
     inside &= (at_row >= 0) & (at_row < height) & (at_column >= 0) & (at_column < width)
     start = x + image * x_image + row * x_row + column * x_column
     steps = down * x_row + aside * x_column + (k % C) * x_channel
     values = tl.load(start[:, None] + steps[None, :], mask=inside, other=0.0)
-    mask = (pixel < pixels)[:, None] & (k < WIDTH)[None, :]
+    mask = there[:, None] & (k < WIDTH)[None, :]
     tl.store(out + pixel.to(tl.int64)[:, None] * WIDTH + k[None, :], values, mask=mask)
 
 
@@ -36,10 +42,9 @@ def scatter(
     C: tl.constexpr, WIDTH: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """`out [pixels, C]`: the sum of what the nine pixels that have read one say of it."""
-    pixel = tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P)
+    pixel, there, _, row, column = _places(pixels, height, width, BLOCK_P)
     channel = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
-    row, column = (pixel // width) % height, pixel % width
-    mask = (pixel < pixels)[:, None] & (channel < C)[None, :]
+    mask = there[:, None] & (channel < C)[None, :]
     total = tl.zeros([BLOCK_P, BLOCK_C], tl.float32)
     for tap in tl.static_range(9):
         down, aside = 1 - tap // 3, 1 - tap % 3
@@ -120,11 +125,9 @@ def couple(
 ):  # fmt: skip
     """The last T channels of x shifted and scaled; the raw scales are kept."""
     OUTPUTS: tl.constexpr = 2 * T if AFFINE else T
-    pixel = tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P)
+    pixel, there, image, row, column = _places(pixels, height, width, BLOCK_P)
     channel = tl.arange(0, BLOCK_C)
-    there = pixel < pixels
-    row, column = (pixel // width) % height, pixel % width
-    start = x + (pixel // (height * width)).to(tl.int64) * x_image + row * x_row + column * x_column
+    start = x + image * x_image + row * x_row + column * x_column
     mask = there[:, None] & (channel < C)[None, :]
     values = tl.load(start[:, None] + channel[None, :] * x_channel, mask=mask, other=0.0)
     j = channel - (C - T)
@@ -151,11 +154,8 @@ def uncouple(
 ):  # fmt: skip
     """The gradients of what the network said, and the direct part of that of x."""
     OUTPUTS: tl.constexpr = 2 * T if AFFINE else T
-    pixel = tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P)
+    pixel, there, image, row, column = _places(pixels, height, width, BLOCK_P)
     channel = tl.arange(0, BLOCK_C)
-    there = pixel < pixels
-    row, column = (pixel // width) % height, pixel % width
-    image = (pixel // (height * width)).to(tl.int64)
     mask = there[:, None] & (channel < C)[None, :]
     d_start = d_y + image * d_image + row * d_row + column * d_column
     slope = tl.load(d_start[:, None] + channel[None, :] * d_channel, mask=mask, other=0.0)

@@ -50,8 +50,10 @@ class _Blocks(NamedTuple):
 
 def _network_blocks(channels: int) -> _Blocks:
     """For the network, forward and back."""
+    if channels <= 4:
+        return _Blocks(64, 16, 64, 2)
     if channels <= 32:
-        return _Blocks(64, 16 if channels <= 4 else 64 if channels <= 16 else 32, 32, 2)
+        return _Blocks(64, 64 if channels <= 16 else 32, 32, 2)
     return _Blocks(32, 64, 64, 4)
 
 
