@@ -223,7 +223,8 @@ def test_a_captured_update_that_is_not_finite_changes_nothing():
         run.update()
         before = [p.detach().clone() for p in run.model.parameters()]
         batch = torch.zeros(config.train.batch_size, 1, 8, 8, dtype=torch.uint8, device="cuda")
-        bits, _ = run.learn(batch, [torch.full(batch.shape, torch.nan, device="cuda")], None, 1e-3)
+        eps = torch.full(batch.shape, torch.nan, device="cuda")
+        bits, _ = run.learn(batch, [eps], None, 1e-3)()
         assert not math.isfinite(bits)
         for p, old in zip(run.model.parameters(), before, strict=True):
             assert torch.equal(p, old)

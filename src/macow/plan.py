@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from macow.bijections.actnorm import ActNorm
+from macow.alike import Alike
+from macow.bijections.actnorm import ActNorm, NormRow
 from macow.bijections.base import Bijection, Chain
 from macow.bijections.conv1x1 import Conv1x1
 from macow.bijections.coupling import Coupling
@@ -33,12 +34,13 @@ def plan(flow: Bijection) -> Callable[[Tensor, Tensor | None], tuple[Tensor, Ten
 
     Kernels take what they can where the layers' matrices are there (`normalised`).
     """
-    run = _pass(flow)
+    run, alike = _pass(flow), Alike(flow)
 
     def forward(x: Tensor, cond: Tensor | None = None) -> tuple[Tensor, Tensor]:
         volume = Volume()
-        y = run(x, cond, volume)
-        return y, volume.total(x)
+        with alike.together():
+            y = run(x, cond, volume)
+            return y, volume.total(x)
 
     return forward
 
@@ -108,7 +110,7 @@ def _(part: Factor) -> Pass:
 @_pass.register
 def _(part: ActNorm) -> Pass:
     def run(x: Tensor, cond: Tensor | None, volume: Volume) -> Tensor:
-        volume.add_scale(part.log_scale, x)
+        volume.add_scale(part, x)
         return _normed(part, x)
 
     return run
@@ -189,7 +191,7 @@ def _(part: Chain) -> Pass:
 
 def _joined(norm: ActNorm, after: MaskedConv | Conv1x1) -> Pass:
     def run(x: Tensor, cond: Tensor | None, volume: Volume) -> Tensor:
-        volume.add_scale(norm.log_scale, x)
+        volume.add_scale(norm, x)
         if isinstance(after, Conv1x1):
             return _mixed(norm, after, x, volume)
         return _convolved(norm, after, x, cond, volume)
@@ -198,15 +200,21 @@ def _joined(norm: ActNorm, after: MaskedConv | Conv1x1) -> Pass:
 
 
 def _normed(norm: ActNorm, x: Tensor) -> Tensor:
-    return torch.addcmul(norm.shift[:, None, None], x, norm.log_scale.exp()[:, None, None])
+    row = _row(norm)
+    return torch.addcmul(row.shift[:, None, None], x, row.log_scale.exp()[:, None, None])
+
+
+def _row(norm: ActNorm) -> NormRow:
+    assert norm.made is not None
+    return norm.made
 
 
 def _mixed(norm: ActNorm | None, part: Conv1x1, x: Tensor, volume: Volume) -> Tensor:
     volume.add_matrix(part, x)
     if norm is None:
         return F.conv2d(x, part.weight[:, :, None, None])
-    weight = part.weight * norm.log_scale.exp()
-    return F.conv2d(x, weight[:, :, None, None], part.weight @ norm.shift)
+    assert part.made is not None
+    return F.conv2d(x, part.made.weight, part.made.bias)
 
 
 def _convolved(
@@ -220,7 +228,7 @@ def _convolved(
             (part.read.direction.shape[2], part.read.direction.shape[3]),
             part.order,
             part.context_of(cond),
-            None if norm is None else (norm.log_scale, norm.shift),
+            None if norm is None else _row(norm)[:2],
         )
     else:
         y, log_det = part.forward_with_map(x if norm is None else _normed(norm, x), cond)

@@ -5,7 +5,8 @@ from collections import defaultdict
 import torch
 from torch import Tensor, nn
 
-from macow.bijections.conv1x1 import Conv1x1
+from macow.bijections.actnorm import ActNorm
+from macow.bijections.conv1x1 import Conv1x1, log_abs_dets
 
 
 class Volume:
@@ -14,8 +15,8 @@ class Volume:
     def __init__(self) -> None:
         self._of_images: list[Tensor] = []
         self._of_pixels: dict[torch.Size, list[Tensor]] = defaultdict(list)
-        self._log_scales: dict[int, list[Tensor]] = defaultdict(list)
-        self._matrices: dict[tuple[int, int], list[Conv1x1]] = defaultdict(list)
+        self._norms: dict[int, list[ActNorm]] = defaultdict(list)
+        self._matrices: dict[int, list[Conv1x1]] = defaultdict(list)
 
     def add(self, log_det: Tensor) -> None:
         """One of `[B]`."""
@@ -25,13 +26,13 @@ class Volume:
         """One of `[B, H, W]`."""
         self._of_pixels[log_det.shape].append(log_det)
 
-    def add_scale(self, log_scale: Tensor, x: Tensor) -> None:
+    def add_scale(self, part: ActNorm, x: Tensor) -> None:
         """Of a scale by channel, the same at every pixel of x."""
-        self._log_scales[x.shape[2] * x.shape[3]].append(log_scale)
+        self._norms[x.shape[2] * x.shape[3]].append(part)
 
     def add_matrix(self, part: Conv1x1, x: Tensor) -> None:
         """Of a matrix that mixes channels, the same at every pixel of x."""
-        self._matrices[len(part.weight), x.shape[2] * x.shape[3]].append(part)
+        self._matrices[x.shape[2] * x.shape[3]].append(part)
 
     def total(self, x: Tensor) -> Tensor:
         """`[B]`."""
@@ -40,10 +41,12 @@ class Volume:
             total = total + torch.stack(self._of_images).sum(dim=0)
         for maps in self._of_pixels.values():
             total = total + torch.stack(maps).sum(dim=(0, 2, 3))
-        for pixels, log_scales in self._log_scales.items():
-            total = total + torch.cat(log_scales).sum() * pixels
-        for (_, pixels), parts in self._matrices.items():
-            total = total + _log_abs_det(parts).sum() * pixels
+        for pixels, norms in self._norms.items():
+            for log_scales in _log_scales(norms):
+                total = total + log_scales.sum() * pixels
+        for pixels, parts in self._matrices.items():
+            for log_dets in _log_dets(parts):
+                total = total + log_dets.sum() * pixels
         return total
 
 
@@ -78,11 +81,17 @@ class Determinants:
             gradients.copy_(torch.linalg.inv_ex(weights).inverse.mT)
 
 
-def _log_abs_det(parts: list[Conv1x1]) -> Tensor:
-    """`log |det W|` of each; its gradient is the inverse, turned."""
-    weights = torch.stack([part.weight for part in parts])
-    measured = [part.measured for part in parts if part.measured is not None]
-    if not measured:
-        return torch.linalg.slogdet(weights).logabsdet
-    log_dets, gradients = (torch.stack(tensors) for tensors in zip(*measured, strict=True))
-    return log_dets + ((weights - weights.detach()) * gradients).sum(dim=(1, 2))
+def _log_scales(norms: list[ActNorm]) -> list[Tensor]:
+    """Of those taken together all at once: their gradient is not many small ones."""
+    stacks = {id(norm.made.all_log_scales): norm.made.all_log_scales for norm in norms if norm.made}
+    if sum(map(len, stacks.values())) == len(norms):
+        return list(stacks.values())
+    return [norm.log_scale for norm in norms]
+
+
+def _log_dets(parts: list[Conv1x1]) -> list[Tensor]:
+    """In the same way."""
+    stacks = {id(part.made.all_log_dets): part.made.all_log_dets for part in parts if part.made}
+    if sum(map(len, stacks.values())) == len(parts):
+        return list(stacks.values())
+    return [log_abs_dets([part], part.weight[None]) for part in parts]

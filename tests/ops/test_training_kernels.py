@@ -13,7 +13,8 @@ pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="test_gpu.py r
 
 @pytest.mark.parametrize("affine", [True, False])
 @pytest.mark.parametrize("shape", kernels.SMALL_SCANS.values(), ids=kernels.SMALL_SCANS)
-def test_a_masked_convolution_knows_its_gradients(shape, affine):
+def test_a_masked_convolution_knows_its_gradients(shape, affine, monkeypatch):
+    monkeypatch.setattr(training, "KEPT", 1024 if affine else 0)
     gradients.assert_earn_their_tolerance(
         [
             gradients.masked_convolution(*shape, order, affine=affine, extras=order != "down")
@@ -45,7 +46,9 @@ def test_a_coupling_knows_its_gradients(step):
     learnt.assert_close_in(torch.float16)
 
 
-def test_only_the_input_is_kept():
+@pytest.mark.parametrize(("limit", "units_kept"), [(13 * 17 - 1, False), (13 * 17, True)])
+def test_the_input_is_kept_and_units_of_small_images(limit, units_kept, monkeypatch):
+    monkeypatch.setattr(training, "KEPT", limit)
     learnt = gradients.masked_convolution(
         3, 12, (2, 3), (13, 17), "down", affine=True, extras=False
     )
@@ -59,7 +62,8 @@ def test_only_the_input_is_kept():
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
         learnt.by_kernels(torch.float16)(leaves)
     pixels = 3 * 13 * 17  # more than there are weights in a matrix
-    assert [t.shape for t in kept if t.numel() >= pixels] == [leaves["x"].shape]
+    units = [(pixels, 12)] if units_kept else []
+    assert [t.shape for t in kept if t.numel() >= pixels] == [leaves["x"].shape, *units]
 
 
 @pytest.mark.parametrize("which", [0, 1])

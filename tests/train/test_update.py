@@ -8,6 +8,7 @@ import torch
 from torch.optim.swa_utils import AveragedModel
 
 from macow.plan import Plans
+from macow.train.flat import Flat
 from macow.train.optimiser import Average
 from macow.train.update import Update
 from macow.volume import Determinants
@@ -27,13 +28,15 @@ class Learner:
         if captured:  # as on a GPU, but run each time
             self.update._plans = Plans(self.model)
             self.update._determinants = Determinants(self.model)
+            self.update._measure()
+            self.update._flat = Flat(optimizer, self.average)
             self.update._captured = lambda given: self.update._pass(given, learn=True)
 
     def learn(self, step, eps=None):
         batch = images(8, self.model, seed=step)
         noise = torch.Generator().manual_seed(step)
         draws = [self.model.draw_noise(batch, noise) if eps is None else eps]
-        return self.update(batch, draws, None, 1e-3 / (1 + step))
+        return self.update(batch, draws, None, 1e-3 / (1 + step))()
 
     def weights(self):
         pairs = [*self.model.named_parameters(), *self.average.named_parameters()]

@@ -1,5 +1,7 @@
 """Activation normalisation (Glow, section 3.1)."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 
@@ -7,11 +9,22 @@ from macow.bijections.base import Bijection
 from macow.nets.weight_norm import standardisation
 
 
+class NormRow(NamedTuple):
+    """An ActNorm's parameters as rows of those of all that are like it."""
+
+    log_scale: Tensor
+    shift: Tensor
+    all_log_scales: Tensor
+
+
 class ActNorm(Bijection):
     """A scale and a shift per channel: `y = x * exp(log_scale) + shift`.
 
     The first batch sets both so that outputs have mean 0 and standard deviation 1.
     """
+
+    made: NormRow | None = None
+    """Its parameters, within `alike.Alike.together`."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

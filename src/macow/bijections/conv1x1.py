@@ -1,5 +1,7 @@
 """Invertible 1x1 convolution (Glow, section 3.2)."""
 
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -7,11 +9,21 @@ from torch import Tensor, nn
 from macow.bijections.base import Bijection
 
 
+class Mix(NamedTuple):
+    """What a 1x1 convolution and the ActNorm before it do; and `log |det W|` of all like it."""
+
+    weight: Tensor
+    bias: Tensor
+    all_log_dets: Tensor
+
+
 class Conv1x1(Bijection):
     """Mixes the channels of each pixel: `y = W x`, W starting as a random rotation."""
 
     measured: tuple[Tensor, Tensor] | None = None
     """`log |det W|` and its gradient, where `volume.Determinants` takes them."""
+    made: Mix | None = None
+    """Itself with its ActNorm, within `alike.Alike.together`."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -26,3 +38,12 @@ class Conv1x1(Bijection):
         """`x = W^-1 y`, inverted in float64."""
         weight = torch.linalg.inv(self.weight.double()).to(y.dtype)
         return F.conv2d(y, weight[:, :, None, None])
+
+
+def log_abs_dets(parts: list[Conv1x1], weights: Tensor) -> Tensor:
+    """`log |det W|` of each, of their stacked weights; its gradient is the inverse, turned."""
+    measured = [part.measured for part in parts if part.measured is not None]
+    if not measured:
+        return torch.linalg.slogdet(weights).logabsdet
+    log_dets, gradients = (torch.stack(tensors) for tensors in zip(*measured, strict=True))
+    return log_dets + ((weights - weights.detach()) * gradients).sum(dim=(1, 2))

@@ -1,9 +1,11 @@
-"""What kernels share: float32 products on tensor cores, and how shapes become blocks."""
+"""What kernels share: float32 products on tensor cores, sums, and how shapes become blocks."""
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from macow.ops.compiling import launch
 
 
 def power_of_two(size: int, least: int = 1) -> int:
@@ -21,6 +23,29 @@ def by_image(given: Tensor | None, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
     if given.stride(1) == 0 and given.stride(2) == 0:
         return given, (given.stride(0), 0)
     return given.contiguous(), (given.shape[1] * given.shape[2], 1)
+
+
+def sum_of_rows(parts: Tensor) -> Tensor:
+    """`parts.sum(dim=0)` of a float32 matrix with few rows, in half of torch's time."""
+    rows, columns = parts.shape
+    out = parts.new_empty(columns)
+    launch(
+        _sum_of_rows, (triton.cdiv(columns, 16),),
+        parts, out, rows, columns, parts.stride(0), BLOCK_R=128, BLOCK_C=16, num_warps=4,
+    )  # fmt: skip
+    return out
+
+
+@triton.jit(do_not_specialize=["rows", "columns", "step"])
+def _sum_of_rows(parts, out, rows, columns, step, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr):
+    column = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
+    total = tl.zeros([BLOCK_R, BLOCK_C], tl.float32)
+    for first in range(0, rows, BLOCK_R):
+        row = first + tl.arange(0, BLOCK_R)
+        mask = (row < rows)[:, None] & (column < columns)[None, :]
+        at = row.to(tl.int64)[:, None] * step + column[None, :]
+        total += tl.load(parts + at, mask=mask, other=0.0)
+    tl.store(out + column, tl.sum(total, axis=0), mask=column < columns)
 
 
 def halves(t: Tensor) -> Tensor:
@@ -81,9 +106,18 @@ def elu_in(dtype: tl.constexpr, v):
 
 
 @triton.jit
-def log_sigmoid(v):
-    """`log(1 / (1 + exp(-v)))`."""
+def log_sigmoid_in(dtype: tl.constexpr, v):
+    """`log(1 / (1 + exp(-v)))`, as exactly as numbers of a type deserve."""
     small = tl.exp(-tl.abs(v))
-    more = 1 + small  # its logarithm, corrected for what the sum has rounded away
-    log1p = tl.where(more == 1, small, tl.log(more) * (small / (more - 1)))
+    if dtype == tl.float32:
+        more = 1 + small  # its logarithm, corrected for what the sum has rounded away
+        log1p = tl.where(more == 1, small, tl.log(more) * (small / (more - 1)))
+    else:  # a polynomial, off by 2e-7 at most and a third of the work
+        log1p = -0.0085746762 * small + 0.044214192
+        log1p = log1p * small - 0.10785368
+        log1p = log1p * small + 0.17757024
+        log1p = log1p * small - 0.24499612
+        log1p = log1p * small + 0.33276177
+        log1p = log1p * small - 0.49997449
+        log1p = (log1p * small + 0.99999981) * small
     return tl.minimum(v, 0.0) - log1p

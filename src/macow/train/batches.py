@@ -54,8 +54,9 @@ def augment(
     device = images.device
     size = whole or batch
     reach = min(REACH, height - 1, width - 1)
-    moves = torch.randint(-reach, reach + 1, (2, size, 1), generator=generator)[:, part].to(device)
-    mirrored = torch.randint(0, 2, (size, 1), generator=generator)[part].bool().to(device)
+    moves = torch.randint(-reach, reach + 1, (2, size, 1), generator=generator)[:, part]
+    mirrored = torch.randint(0, 2, (size, 1), generator=generator)[part].bool()
+    moves, mirrored = (t.to(device, non_blocking=True) for t in (moves, mirrored))
     rows = _reflect(torch.arange(height, device=device) + moves[0], height)
     columns = _reflect(torch.arange(width, device=device) + moves[1], width)
     columns = torch.where(mirrored, columns.flip(1), columns)
@@ -102,7 +103,7 @@ class Batches:
     def at(self, step: int) -> Tensor:
         """The images of an update, uint8 `[B, C, H, W]` on the device."""
         if self.resident is not None:
-            indices = torch.from_numpy(self._indices(step)).to(self.device)
+            indices = torch.from_numpy(self._indices(step)).to(self.device, non_blocking=True)
             batch = self.resident[indices]
         else:
             for later in range(step, step + self.ahead):
@@ -118,7 +119,8 @@ class Batches:
         """The labels of the images of an update, if the model is given any."""
         if self.labels is None:
             return None
-        return self.labels[torch.from_numpy(self._indices(step))].to(self.device)
+        labels = self.labels[torch.from_numpy(self._indices(step))]
+        return labels.to(self.device, non_blocking=True)
 
     def close(self) -> None:
         """Ends the readers."""

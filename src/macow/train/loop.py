@@ -98,6 +98,7 @@ class Trainer:
         self.best_step: int | None = None
         self.best_bits = math.inf
         self.recent: list[float] = []
+        self._ahead: tuple[Tensor, Tensor | None, list[Tensor]] | None = None
         self.optimizer = adam(self.model, self.config)
         folder.take(self.model)
         self.console.introduce(train, test, self.model)
@@ -171,21 +172,29 @@ class Trainer:
 
     def update(self) -> tuple[float, float, float]:
         """One update of the weights; says its bits/dim, the gradients' norm, the rate."""
-        config, lr = self.config, learning_rate(self.config, self.step)
-        images, labels = self.batches.at(self.step), self.batches.labels_at(self.step)
-        noise = generator_for(self.seed, "noise", self.step, device=self.device)
-        whole = images.new_empty(config.batch_size, *self.model.shape)  # noise is of all of it
-        draws = [
-            self.model.draw_noise(whole, noise)[self.batches.part]
-            for _ in range(config.noise_samples)
-        ]
-        bits, norm = self.learn(images, draws, labels, lr)
+        images, labels, draws = self._ahead or self._given(self.step)
+        lr = learning_rate(self.config, self.step)
+        figures = self.learn(images, draws, labels, lr)
+        last = self.step + 1 == self.config.steps
+        self._ahead = None if last else self._given(self.step + 1)  # while a GPU learns
+        bits, norm = figures()
         if math.isfinite(norm) and math.isfinite(bits):
             self.skipped_in_a_row = 0
         else:
             self._skip(images, draws[0], labels)
         self.step += 1
         return bits, norm, lr
+
+    def _given(self, step: int) -> tuple[Tensor, Tensor | None, list[Tensor]]:
+        """Images, labels and noise of an update."""
+        images = self.batches.at(step)
+        noise = generator_for(self.seed, "noise", step, device=self.device)
+        whole = images.new_empty(self.config.batch_size, *self.model.shape)  # noise is of all of it
+        draws = [
+            self.model.draw_noise(whole, noise)[self.batches.part]
+            for _ in range(self.config.noise_samples)
+        ]
+        return images, self.batches.labels_at(step), draws
 
     def look(self) -> None:
         """Evaluates, samples, reports; exports the model if it is the best so far."""

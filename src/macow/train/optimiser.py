@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import closing
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from macow.config import TrainConfig
 from macow.data.images import Images
@@ -33,14 +33,9 @@ def adam(model: FlowModel, config: TrainConfig) -> torch.optim.Adam:
     on_gpu = model.device.type == "cuda"
     parameters = [p for p in model.parameters() if p.requires_grad]
     rate = torch.tensor(config.lr, device=model.device) if on_gpu else config.lr
-    optimizer = torch.optim.Adam(
+    return torch.optim.Adam(
         parameters, lr=rate, betas=config.betas, eps=config.eps, fused=on_gpu, capturable=on_gpu
     )
-    if on_gpu:
-        for p in parameters:  # a step that is captured must find them
-            moments = {name: torch.zeros_like(p) for name in ("exp_avg", "exp_avg_sq")}
-            optimizer.state[p] = {"step": p.new_zeros(()), **moments}
-    return optimizer
 
 
 class Average:
@@ -58,14 +53,6 @@ class Average:
     def kept(self, seen: int) -> float:
         """How much of an average stays that has seen so many."""
         return min(self.decay, (1 + seen) / (10 + seen))
-
-
-@torch.no_grad()
-def average(averages: nn.Module, current: nn.Module, kept: Tensor) -> None:
-    """The same with a decay that only the GPU knows, as a captured update needs it."""
-    theirs: list[Tensor] = list(averages.parameters())
-    torch._foreach_mul_(theirs, kept)
-    torch._foreach_add_(theirs, list(torch._foreach_mul(list(current.parameters()), 1 - kept)))
 
 
 def first_weights(

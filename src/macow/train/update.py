@@ -6,7 +6,6 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,15 +14,13 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim.swa_utils import AveragedModel
 
 from macow import distribution
-from macow.capture import capture
+from macow.capture import capture, on_its_way
 from macow.config import TrainConfig
 from macow.model import FlowModel
 from macow.plan import Plans
-from macow.train.optimiser import Average, average
+from macow.train.flat import Flat
+from macow.train.optimiser import Average
 from macow.volume import Determinants
-
-WARM_UP = 2
-"""Passes before a capture."""
 
 
 class Update:
@@ -48,31 +45,47 @@ class Update:
         alone = distribution.count() == 1 and config.batch_steps == 1
         self._plans = Plans(model) if on_gpu else None
         self._determinants = Determinants(model) if on_gpu else None
-        self._captured = _Captured(self._pass) if on_gpu and alone else None
+        self._flat = Flat(optimizer, average) if on_gpu and alone else None
+        self._captured = None if self._flat is None else _Captured(self._pass)
         self._seen = 0 if average is None else int(average.n_averaged)
+        self._measure()
 
     def __call__(
         self, images: Tensor, draws: Sequence[Tensor], labels: Tensor | None, rate: float
-    ) -> tuple[float, float]:
-        """Mean bits/dim and the gradients' norm; if one is not finite, nothing has changed."""
+    ) -> Callable[[], tuple[float, float]]:
+        """Starts an update; what it gives back waits for mean bits/dim and the gradients' norm.
+
+        If one of them is not finite, nothing has changed.
+        """
         for group in self.optimizer.param_groups:
             if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(rate)
             else:
                 group["lr"] = rate
-        if self._determinants is not None:
-            self._determinants.take()
         found = None
         if self._captured is not None:
             given = [images, self._kept(), *([] if labels is None else [labels]), *draws]
             found = self._replayed(self._captured, given)
         if found is None:
-            return self._step_by_step(images, draws, labels)
-        bits, norm = found.tolist()
-        if self.average is not None and math.isfinite(bits) and math.isfinite(norm):
-            self._seen += 1
-            self.average.n_averaged.fill_(self._seen)
-        return bits, norm
+            figures = self._step_by_step(images, draws, labels)
+            self._measure()
+            return lambda: figures
+        read = on_its_way(found)
+        self._measure()
+
+        def finish() -> tuple[float, float]:
+            bits, norm = read()
+            if self.average is not None and math.isfinite(bits) and math.isfinite(norm):
+                self._seen += 1
+                self.average.n_averaged.fill_(self._seen)
+            return bits, norm
+
+        return finish
+
+    def _measure(self) -> None:
+        """Takes the determinants that the next update needs."""
+        if self._determinants is not None:
+            self._determinants.take()
 
     def _replayed(self, captured: _Captured, given: list[Tensor]) -> Tensor | None:
         """None if there is something in the model that no graph can hold."""
@@ -117,20 +130,18 @@ class Update:
 
     def _pass(self, given: list[Tensor], *, learn: bool) -> Tensor:
         """The same without a look at values, as a capture needs it: `[bits, norm]`."""
+        assert self._flat is not None
         images, kept, *more = given
         labels = more.pop(0) if self.model.labels else None
         self.optimizer.zero_grad(set_to_none=True)
         bits = self._add_gradients(images, more, labels, len(images))
-        norm = self._norm()
+        gradients = self._flat.gradients()
+        norm = torch.linalg.vector_norm(gradients)
         if learn:
             finite = bits.isfinite() & norm.isfinite()
-            optimizer: Any = self.optimizer  # these two are what torch's own scaler sets
             scale = ((norm + 1e-6) / (self.config.clip or math.inf)).clamp(min=1)
-            optimizer.grad_scale = scale.float()
-            optimizer.found_inf = (~finite).float()  # then a step leaves the weights alone
-            optimizer.step()
-            if self.average is not None:
-                average(self.average.module, self.model, torch.where(finite, kept, 1.0))
+            self._flat.step(gradients, scale, ~finite)
+            self._flat.average(torch.where(finite, kept, 1.0))
         return torch.stack([bits, norm])
 
     def _add_gradients(
@@ -185,13 +196,11 @@ class _Captured:
         if self._graph is None:
             self._given = [tensor.clone() for tensor in given]
             self._graph, self._result = capture(
-                lambda: self._run(self._given, learn=True), self._warm_up, device
+                lambda: self._run(self._given, learn=True),
+                lambda: self._run(self._given, learn=False),
+                device,
             )
         with torch.cuda.device(device):
             torch._foreach_copy_(self._given, given)
             self._graph.replay()
         return self._result.clone()
-
-    def _warm_up(self) -> None:
-        for _ in range(WARM_UP):
-            self._run(self._given, learn=False)

@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from macow.ops.compiling import launch
 from macow.ops.glow.reference import GlowWeights
 from macow.ops.launch import elu, halves, load_halves, power_of_two, product, split
 
@@ -247,7 +248,8 @@ def read(x: Tensor, weight: Tensor, bias: Tensor, blocks: Blocks | None = None) 
     if blocks is None:
         taps = 64 if 9 * channels <= 64 else 32
         blocks = Blocks(128, 32, 32, 4, 3) if cout <= 32 else Blocks(64, 128, taps, 4, 3)
-    _read[(triton.cdiv(pixels, blocks.pixels) * triton.cdiv(cout, blocks.channels),)](
+    launch(
+        _read, (triton.cdiv(pixels, blocks.pixels) * triton.cdiv(cout, blocks.channels),),
         x, weight, bias, out, pixels, height, width, *x.stride(),
         CIN=channels, COUT=cout,
         BLOCK_P=blocks.pixels, BLOCK_N=blocks.channels,
@@ -266,7 +268,8 @@ def multiply(a: Tensor, b: Tensor, bias: Tensor | None, blocks: Blocks | None = 
     else:
         out = a.new_empty(channels, pixels, dtype=torch.float32).t()  # read column by column
     blocks = blocks or _blocks(channels, pixels)
-    _multiply[(triton.cdiv(pixels, blocks.pixels) * triton.cdiv(channels, blocks.channels),)](
+    launch(
+        _multiply, (triton.cdiv(pixels, blocks.pixels) * triton.cdiv(channels, blocks.channels),),
         a, b, b if bias is None else bias, out, pixels, *out.stride()[-2:],
         K=size, N=channels, ACTIVATED=bias is not None,
         BLOCK_P=blocks.pixels, BLOCK_N=blocks.channels,
@@ -281,7 +284,8 @@ def multiply_twice(a: Tensor, b: Tensor, bias: Tensor, c: Tensor) -> Tensor:
     _, pixels, size = a.shape
     blocks = Blocks(64, 128, 32, 4, 3)
     out = a.new_empty(c.shape[-1], pixels, dtype=torch.float32).t()  # read column by column
-    _multiply_twice[(triton.cdiv(pixels, blocks.pixels),)](
+    launch(
+        _multiply_twice, (triton.cdiv(pixels, blocks.pixels),),
         a, b, bias, c, out, pixels, *out.stride(),
         K=size, HIDDEN=b.shape[-1], N=c.shape[-1],
         BLOCK_P=blocks.pixels, BLOCK_H=min(blocks.channels, power_of_two(b.shape[-1], 16)),
@@ -308,7 +312,8 @@ def inverse(y: Tensor, weights: Packed, cond: Tensor | None = None) -> Tensor:
     block = min(power_of_two(channels, 16), 64)
     taps_at_once, warps = (block, 2) if channels <= 32 else (16, 4)  # more would not fit registers
     blocks = triton.cdiv(channels, block) if weights.mixing else 1
-    _finish[(triton.cdiv(pixels, 64), blocks)](
+    launch(
+        _finish, (triton.cdiv(pixels, 64), blocks),
         y, taps, weights.last_bias, *(weights.mixing or (y, y)), out,
         pixels, height, width, *y.stride(), *taps.stride(),
         C=channels, T=transformed, AFFINE=weights.affine, MIXED=weights.mixing is not None,

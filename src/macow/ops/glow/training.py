@@ -7,8 +7,9 @@ import triton
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from macow.ops.compiling import launch
 from macow.ops.glow import training_kernels as kernels
-from macow.ops.launch import by_image, power_of_two
+from macow.ops.launch import by_image, power_of_two, sum_of_rows
 from macow.ops.serving import on_chip
 
 
@@ -18,7 +19,8 @@ def gather(x: Tensor, width: int, dtype: torch.dtype, *, mirrored: bool = False)
     pixels = batch * rows * columns
     out = x.new_empty(pixels, width, dtype=dtype)
     block = min(power_of_two(width, 16), 128)
-    kernels.gather[(triton.cdiv(pixels, 32), triton.cdiv(width, block))](
+    launch(
+        kernels.gather, (triton.cdiv(pixels, 32), triton.cdiv(width, block)),
         x, out, pixels, rows, columns, *x.stride(),
         C=channels, WIDTH=width, MIRRORED=mirrored, BLOCK_P=32, BLOCK_K=block, num_warps=4,
     )  # fmt: skip
@@ -31,7 +33,8 @@ def scatter(parts: Tensor, shape: tuple[int, int, int, int]) -> Tensor:
     pixels = batch * height * width
     out = parts.new_empty(pixels, channels, dtype=torch.float32)
     block = min(power_of_two(channels, 16), 64)
-    kernels.scatter[(triton.cdiv(pixels, 64), triton.cdiv(channels, block))](
+    launch(
+        kernels.scatter, (triton.cdiv(pixels, 64), triton.cdiv(channels, block)),
         parts, out, pixels, height, width,
         C=channels, WIDTH=parts.shape[1], BLOCK_P=64, BLOCK_C=block, num_warps=4,
     )  # fmt: skip
@@ -64,7 +67,8 @@ def _launch(
     blocks = _blocks(size, channels, a.device, gradient=gradient)
     rows, inner = triton.cdiv(pixels, blocks.pixels), min(blocks.inner, power_of_two(size, 16))
     sums = a.new_empty(rows if gradient else 0, channels, dtype=torch.float32)
-    kernels.product[(rows * triton.cdiv(channels, blocks.channels),)](
+    launch(
+        kernels.product, (rows * triton.cdiv(channels, blocks.channels),),
         a, b, bias, h, out, sums, pixels, *b.stride(),
         K=size, N=channels, GRADIENT=gradient,
         WHOLE=not (pixels % blocks.pixels or size % inner or channels % blocks.channels),
@@ -84,7 +88,7 @@ def units(a: Tensor, b: Tensor, bias: Tensor) -> Tensor:
 def units_gradient(a: Tensor, b: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
     """`(a @ b) * elu'` where the ELU gave h, and its sum over pixels."""
     out = torch.empty_like(h)
-    return out, _launch(a, b, a, h, out, gradient=True).sum(dim=0)
+    return out, sum_of_rows(_launch(a, b, a, h, out, gradient=True))
 
 
 class CouplingStep(torch.autograd.Function):
@@ -121,7 +125,8 @@ class CouplingStep(torch.autograd.Function):
         raw = x.new_empty(pixels if affine else 0, transformed)
         y = x.new_empty(batch, height, width, channels)
         log_det = x.new_empty(batch, height, width) if affine else None
-        kernels.couple[(triton.cdiv(pixels, 64),)](
+        launch(
+            kernels.couple, (triton.cdiv(pixels, 64),),
             x, parts, last_bias, raw, y, y if log_det is None else log_det,
             pixels, height, width, *x.stride(),
             C=channels, T=transformed, AFFINE=affine, WIDTH=parts.shape[1],
@@ -145,7 +150,8 @@ class CouplingStep(torch.autograd.Function):
         d_said, d_x = x.new_empty(pixels, outputs), x.new_empty(batch, height, width, channels)
         d_log_det, steps = by_image(d_log_det, x)
         d_y = torch.zeros_like(x) if d_y is None else d_y
-        kernels.uncouple[(triton.cdiv(pixels, 64),)](
+        launch(
+            kernels.uncouple, (triton.cdiv(pixels, 64),),
             x, raw, d_y, d_log_det, d_said, d_x,
             pixels, height, width, *steps, *x.stride(), *d_y.stride(),
             C=channels, T=ctx.transformed, AFFINE=outputs == 2 * ctx.transformed,

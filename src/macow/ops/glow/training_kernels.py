@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from macow.ops.launch import elu_in, log_sigmoid
+from macow.ops.launch import elu_in, log_sigmoid_in
 
 
 @triton.jit
@@ -56,6 +56,12 @@ def scatter(
     tl.store(out + pixel.to(tl.int64)[:, None] * C + channel[None, :], total, mask=mask)
 
 
+@triton.jit
+def _read(pointers, known, WHOLE: tl.constexpr):
+    """What is known, 0 elsewhere; WHOLE, all of it."""
+    return tl.load(pointers) if WHOLE else tl.load(pointers, mask=known, other=0.0)
+
+
 @triton.jit(do_not_specialize=["pixels"])
 def product(
     a, b, bias, h, out, sums, pixels, b_row, b_column,
@@ -74,29 +80,32 @@ def product(
     k = tl.arange(0, BLOCK_K)
     a_block = a + pixel[:, None] * K + k[None, :]
     b_block = b + k[:, None] * b_row + channel[None, :] * b_column
+    pointers = pixel[:, None] * N + channel[None, :]
+    mask = (pixel < pixels)[:, None] & (channel < N)[None, :]
+    if GRADIENT and K <= 128:  # a short loop: what comes after it must not wait
+        given = _read(h + pointers, mask, WHOLE)
     total = tl.zeros([BLOCK_P, BLOCK_N], tl.float32)
     for first in range(0, K, BLOCK_K):
-        if WHOLE:
-            values, weight = tl.load(a_block), tl.load(b_block)
-        else:
-            known = first + k < K
-            mask = (pixel < pixels)[:, None] & known[None, :]
-            values = tl.load(a_block, mask=mask, other=0.0)
-            weight = tl.load(b_block, mask=known[:, None] & (channel < N)[None, :], other=0.0)
+        known = first + k < K
+        values = _read(a_block, (pixel < pixels)[:, None] & known[None, :], WHOLE)
+        weight = _read(b_block, known[:, None] & (channel < N)[None, :], WHOLE)
         total = tl.dot(values, weight, total, input_precision="ieee")
         a_block += BLOCK_K
         b_block += BLOCK_K * b_row
-    pointers = pixel[:, None] * N + channel[None, :]
-    mask = (pixel < pixels)[:, None] & (channel < N)[None, :]
     if GRADIENT:
-        given = tl.load(h + pointers, mask=mask, other=0.0).to(tl.float32)
-        total *= tl.where(given > 0, 1.0, given + 1)
+        if K > 128:
+            given = _read(h + pointers, mask, WHOLE)
+        slope = given.to(tl.float32)
+        total *= tl.where(slope > 0, 1.0, slope + 1)
         place = sums + tl.program_id(0) // BLOCKS * N + channel
         tl.store(place, tl.sum(total, axis=0), mask=channel < N)
     else:
-        total += tl.load(bias + channel, mask=channel < N, other=0.0)[None, :]
+        total += _read(bias + channel, channel < N, WHOLE)[None, :]
         total = elu_in(out.dtype.element_ty, total)
-    tl.store(out + pointers, total, mask=mask)
+    if WHOLE:
+        tl.store(out + pointers, total)
+    else:
+        tl.store(out + pointers, total, mask=mask)
 
 
 @triton.jit
@@ -137,7 +146,7 @@ def couple(
     if AFFINE:
         v = _held(parts, bias, pixel, row, column, height, width, j + T, changed, OUTPUTS, WIDTH)
         tl.store(raw + pixel.to(tl.int64)[:, None] * T + j[None, :], v, mask=changed)
-        log_scale = tl.where(changed, log_sigmoid(v + 2), 0.0)
+        log_scale = tl.where(changed, log_sigmoid_in(parts.dtype.element_ty, v + 2), 0.0)
         new = values * tl.exp(log_scale) + shift
         tl.store(log_det + pixel, tl.sum(log_scale, axis=1), mask=there)
     out = y + pixel.to(tl.int64)[:, None] * C + channel[None, :]

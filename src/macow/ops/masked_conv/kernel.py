@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from macow.ops.compiling import launch
 from macow.ops.launch import elu, halves, load_halves, power_of_two, product, split
 from macow.ops.masked_conv.reference import MaskedConvWeights, Order
 from macow.ops.serving import on_chip
@@ -299,7 +300,8 @@ def inverse(
     y_start, y_row, y_column = turned(y)
     c_start, c_row, c_column = turned(y if context is None else context)
     scan = _scan_resident if blocks.resident else _scan_streaming
-    scan[(triton.cdiv(batch, blocks.images),)](
+    launch(
+        scan, (triton.cdiv(batch, blocks.images),),
         y_start, x[:, -1] if far else x, c_start, *weights[:4],
         *(norm or (y, y)),
         batch, rows, columns,

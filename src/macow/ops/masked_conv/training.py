@@ -1,5 +1,6 @@
-"""The masked convolution and its gradients in a few launches: only the input is kept for them."""
+"""The masked convolution and its gradients in a few launches."""
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -7,7 +8,8 @@ import triton
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from macow.ops.launch import by_image, power_of_two
+from macow.ops.compiling import launch
+from macow.ops.launch import by_image, power_of_two, sum_of_rows
 from macow.ops.masked_conv import training_kernels as kernels
 from macow.ops.masked_conv.reference import MaskedConvMatrices, Order
 
@@ -49,11 +51,18 @@ class _Blocks(NamedTuple):
 
 
 def _network_blocks(channels: int) -> _Blocks:
-    """For the network, forward and back."""
+    """For the network, forward, and back if it is computed again."""
     if channels <= 4:
         return _Blocks(64, 16, 64, 2)
     if channels <= 32:
         return _Blocks(64, 64 if channels <= 16 else 32, 32, 2)
+    return _Blocks(32, 64, 64, 4)
+
+
+def _kept_blocks(channels: int) -> _Blocks:
+    """For the way back through the network, if its hidden units were kept."""
+    if channels <= 32:
+        return _Blocks(32, 16, 64, 2 if 4 < channels <= 16 else 1)
     return _Blocks(32, 64, 64, 4)
 
 
@@ -75,6 +84,8 @@ def _x_blocks(channels: int) -> _Blocks:
 
 PROGRAMS = 1056
 """So many share the pixels of a sum over all of them."""
+KEPT = 32 * 32
+"""Up to so many pixels of an image hidden units are kept for the gradients, not computed again."""
 
 
 class MaskedConvolution(torch.autograd.Function):
@@ -99,7 +110,7 @@ class MaskedConvolution(torch.autograd.Function):
         size: tuple[int, int],
         order: Order,
     ) -> tuple[Tensor, Tensor | None]:
-        """Keeps its arguments for the gradients and nothing else."""
+        """Keeps its arguments for the gradients, and hidden units of small images."""
         ctx.set_materialize_grads(False)
         x = x.contiguous(memory_format=torch.channels_last)
         if context is not None:
@@ -108,33 +119,36 @@ class MaskedConvolution(torch.autograd.Function):
         y = torch.empty_like(x)
         log_det = x.new_empty(x.shape[0], *x.shape[2:]) if affine else None
         layout, blocks = _layout(x, order), _network_blocks(x.shape[1])
+        keep = any(ctx.needs_input_grad) and layout.rows * layout.columns <= KEPT
+        h = low_kernel.new_empty(layout.pixels, kernel.shape[1]) if keep else None
         norm = _norm(x, log_scale, shift)
-        low = _prepared(x, log_scale, shift, low_kernel.dtype)
-        kernels.forward[(triton.cdiv(layout.pixels, blocks.pixels),)](
+        low = _prepared(x, norm, low_kernel.dtype)
+        launch(
+            kernels.forward, (triton.cdiv(layout.pixels, blocks.pixels),),
             x, *norm, low, x if context is None else context, low_kernel, bias, low_mix, mix_bias,
-            y, y if log_det is None else log_det, *layout[:4],
+            y, y if log_det is None else log_det, low if h is None else h, *layout[:4],
             **_sizes(x, layout, kernel, size, blocks, BLOCK_C=power_of_two(x.shape[1], 16)),
-            AFFINE=affine, CONDITIONAL=context is not None, NORMED=log_scale is not None,
+            AFFINE=affine, CONDITIONAL=context is not None, KEEP=keep,
             num_warps=blocks.warps, num_stages=blocks.stages,
         )  # fmt: skip
-        ctx.save_for_backward(x, log_scale, shift, bias, mix_bias, context, low_kernel, low_mix)
+        ctx.save_for_backward(x, log_scale, shift, bias, mix_bias, context, low_kernel, low_mix, h)
         ctx.size, ctx.order = size, order
         return y, log_det
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_y: Tensor | None, d_log_det: Tensor | None) -> Any:
-        """The network is computed again; then its gradients, that of x, those of the weights."""
+        """Those of the network's outputs and hidden units, that of x, those of the weights."""
         kept = _Kept(ctx.size, _layout(ctx.saved_tensors[0], ctx.order), *ctx.saved_tensors)
-        low = _prepared(kept.x, kept.log_scale, kept.shift, kept.kernel.dtype)
-        h, d_h, d_said, d_x = _back_through_network(kept, low, d_y, d_log_det)
-        d_norm = _add_what_windows_say(kept, d_h, d_x)
+        low = _prepared(kept.x, kept.norm, kept.kernel.dtype)
+        back = _back_through_network(kept, low, d_y, d_log_det)
+        _add_what_windows_say(kept, back)
         d_context = None
         if kept.context is not None:
-            batch, hidden, height, width = kept.context.shape
-            d_context = d_h.to(kept.x.dtype).view(batch, height, width, hidden).permute(0, 3, 1, 2)
-        d_weights = _weight_gradients(kept, low, h, d_h, d_said)
-        return (d_x, *d_norm, *d_weights, d_context, None, None, None, None)
+            batch, hidden, *size = kept.context.shape
+            d_context = back.d_h.to(kept.x.dtype).view(batch, *size, hidden).permute(0, 3, 1, 2)
+        d_weights, d_norm = _weight_gradients(kept, low, back)
+        return (back.d_x, *d_norm, *d_weights, d_context, None, None, None, None)
 
 
 class _Kept(NamedTuple):
@@ -150,80 +164,108 @@ class _Kept(NamedTuple):
     context: Tensor | None
     kernel: Tensor
     mix: Tensor
+    h: Tensor | None
+
+    @property
+    def norm(self) -> tuple[Tensor, Tensor]:
+        """Log-scale and shift of the ActNorm."""
+        return _norm(self.x, self.log_scale, self.shift)
 
     def sizes(self, blocks: _Blocks, **more: int) -> dict[str, int]:
         """Constants of a kernel."""
         return _sizes(self.x, self.layout, self.kernel, self.size, blocks, **more)
 
 
+class _Back(NamedTuple):
+    """Hidden units, their gradients, those of what the network said, and that of x."""
+
+    h: Tensor
+    d_h: Tensor
+    d_said: Tensor
+    d_x: Tensor
+
+
 def _back_through_network(
     kept: _Kept, low: Tensor, d_y: Tensor | None, d_log_det: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Hidden units, their gradients, those of what the network said, the direct part of d_x."""
+) -> _Back:
+    """Of d_x its direct part."""
     x, pixels, outputs = kept.x, kept.layout.pixels, kept.mix.shape[1]
     d_y = torch.zeros_like(x) if d_y is None else d_y
     d_log_det, steps = by_image(d_log_det, x)
-    h = kept.kernel.new_empty(pixels, kept.kernel.shape[1])
+    h = kept.kernel.new_empty(pixels, kept.kernel.shape[1]) if kept.h is None else kept.h
     d_h, d_said, d_x = torch.empty_like(h), h.new_empty(pixels, outputs), torch.empty_like(x)
-    blocks = _network_blocks(x.shape[1])
-    kernels.backward[(triton.cdiv(pixels, blocks.pixels),)](
-        x, *_norm(x, kept.log_scale, kept.shift), low, x if kept.context is None else kept.context,
+    blocks = (_network_blocks if kept.h is None else _kept_blocks)(x.shape[1])
+    launch(
+        kernels.backward, (triton.cdiv(pixels, blocks.pixels),),
+        x, *kept.norm, low, x if kept.context is None else kept.context,
         kept.kernel, kept.bias, kept.mix, kept.mix_bias,
         d_y.contiguous(memory_format=torch.channels_last), d_log_det,
         h, d_h, d_said, d_x, *kept.layout[:4], *steps,
         **kept.sizes(blocks, BLOCK_O=power_of_two(outputs, 16)),
         AFFINE=outputs == 2 * x.shape[1], CONDITIONAL=kept.context is not None,
-        NORMED=kept.log_scale is not None, num_warps=blocks.warps, num_stages=blocks.stages,
+        KEPT=kept.h is not None, num_warps=blocks.warps, num_stages=blocks.stages,
     )  # fmt: skip
-    return h, d_h, d_said, d_x
+    return _Back(h, d_h, d_said, d_x)
 
 
-def _add_what_windows_say(
-    kept: _Kept, d_h: Tensor, d_x: Tensor
-) -> tuple[Tensor | None, Tensor | None]:
-    """Completes d_x; gives the gradients of the ActNorm's log-scale and shift."""
-    x, channels, normed = kept.x, kept.x.shape[1], kept.log_scale is not None
+def _add_what_windows_say(kept: _Kept, back: _Back) -> None:
+    """Completes d_x."""
+    channels = kept.x.shape[1]
     blocks, block_c = _x_blocks(channels), min(power_of_two(channels, 16), 64)
     programs = triton.cdiv(kept.layout.pixels, blocks.pixels)
-    parts = x.new_empty(programs if normed else 0, 2, channels)
-    kernels.backward_x[(programs, triton.cdiv(channels, block_c))](
-        x, _norm(x, kept.log_scale, kept.shift)[0], d_h, kept.kernel, d_x, parts, *kept.layout[:4],
-        **_shape(x, kept.layout, kept.kernel, kept.size), NORMED=normed,
+    launch(
+        kernels.backward_x, (programs, triton.cdiv(channels, block_c)),
+        kept.norm[0], back.d_h, kept.kernel, back.d_x, *kept.layout[:4],
+        **_shape(kept.x, kept.layout, kept.kernel, kept.size),
         BLOCK_P=blocks.pixels, BLOCK_C=block_c, BLOCK_K=blocks.units,
         num_warps=blocks.warps, num_stages=blocks.stages,
     )  # fmt: skip
-    if not normed:
-        return None, None
-    d_log_scale, d_shift = parts.sum(dim=0)
-    return d_log_scale, d_shift
 
 
 def _weight_gradients(
-    kept: _Kept, low: Tensor, h: Tensor, d_h: Tensor, d_said: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Of kernel, bias, mix and its bias: sums over pixels, which programs share."""
+    kept: _Kept, low: Tensor, back: _Back
+) -> tuple[tuple[Tensor, ...], tuple[Tensor | None, ...]]:
+    """Of kernel, bias, mix and its bias, and of the ActNorm: sums that programs share."""
     channels, (taps, hidden), outputs = kept.x.shape[1], kept.kernel.shape, kept.mix.shape[1]
     blocks, block_o = _weights_blocks(channels), min(64, power_of_two(outputs, 16))
     entries = taps // channels * _width(channels)
     tiles = (
-        triton.cdiv(entries, blocks.entries) + triton.cdiv(outputs, block_o),
+        triton.cdiv(entries, blocks.entries)
+        + triton.cdiv(outputs, block_o)
+        + (kept.log_scale is not None),
         triton.cdiv(hidden, blocks.units),
     )
+    block_c = power_of_two(triton.cdiv(channels, tiles[1]), 16)
     most = max(1, PROGRAMS * (4 if channels <= 4 else 1) // (tiles[0] * tiles[1]))
     programs = min(most, triton.cdiv(kept.layout.pixels, blocks.pixels))
-    lengths = [taps * hidden, hidden, hidden * outputs, outputs]
+    lengths = [taps * hidden, hidden, hidden * outputs, outputs, channels, channels]
     parts = kept.x.new_empty(programs, sum(lengths))
-    kernels.backward_weights[(programs, *tiles)](
-        low, h, d_h, d_said, parts, *kept.layout[:4], programs,
-        **kept.sizes(blocks, BLOCK_O=block_o), OUTPUTS=outputs,
+    launch(
+        kernels.backward_weights, (programs, *tiles),
+        low, back.h, back.d_h, back.d_said, kept.x, back.d_x, kept.norm[0], parts,
+        *kept.layout[:4], programs, OUTPUTS=outputs,
+        **kept.sizes(blocks, BLOCK_O=block_o, BLOCK_C=block_c),
         num_warps=blocks.warps, num_stages=blocks.stages,
     )  # fmt: skip
-    d_kernel, d_bias, d_mix, d_mix_bias = torch.split(parts.sum(dim=0), lengths)
-    return d_kernel.view(taps, hidden), d_bias, d_mix.view(hidden, outputs), d_mix_bias
+    if kept.log_scale is None:
+        lengths = lengths[:4]
+    found = sum_of_rows(parts[:, : sum(lengths)])
+    d_kernel, d_bias, d_mix, d_mix_bias, *d_norm = torch.split(found, lengths)
+    d_weights = (d_kernel.view(taps, hidden), d_bias, d_mix.view(hidden, outputs), d_mix_bias)
+    return d_weights, tuple(d_norm) or (None, None)
 
 
 def _norm(x: Tensor, log_scale: Tensor | None, shift: Tensor | None) -> tuple[Tensor, Tensor]:
-    return (x, x) if log_scale is None or shift is None else (log_scale, shift)
+    if log_scale is None or shift is None:
+        nothing = _zeros(x.shape[1], x.device)
+        return nothing, nothing
+    return log_scale, shift
+
+
+@cache
+def _zeros(channels: int, device: torch.device) -> Tensor:
+    """An ActNorm that changes nothing."""
+    return torch.zeros(channels, device=device)
 
 
 def _width(channels: int) -> int:
@@ -231,17 +273,15 @@ def _width(channels: int) -> int:
     return triton.cdiv(channels, 8) * 8
 
 
-def _prepared(
-    x: Tensor, log_scale: Tensor | None, shift: Tensor | None, dtype: torch.dtype
-) -> Tensor:
+def _prepared(x: Tensor, norm: tuple[Tensor, Tensor], dtype: torch.dtype) -> Tensor:
     batch, channels, height, width = x.shape
     pixels = batch * height * width
     low = x.new_empty(pixels, _width(channels), dtype=dtype)
     block_c = power_of_two(_width(channels))
     block_p = max(1, 2048 // block_c)
-    kernels.prepare[(triton.cdiv(pixels, block_p),)](
-        x, *_norm(x, log_scale, shift), low, pixels,
-        C=channels, WIDTH=_width(channels), NORMED=log_scale is not None,
+    launch(
+        kernels.prepare, (triton.cdiv(pixels, block_p),),
+        x, *norm, low, pixels, C=channels, WIDTH=_width(channels),
         BLOCK_P=block_p, BLOCK_C=block_c, num_warps=4,
     )  # fmt: skip
     return low

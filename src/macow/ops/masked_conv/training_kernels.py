@@ -3,11 +3,13 @@
 import triton
 import triton.language as tl
 
-from macow.ops.launch import elu_in, log_sigmoid
+from macow.ops.launch import elu_in, log_sigmoid_in
 
 PLACES = ["pixels", "start", "row_step", "column_step"]
 """Where things lie: a tensor is `[B * H * W, channels]`, and a scan's pixel (image, row, column) is
 number `image * ROWS * COLUMNS + start + row * row_step + column * column_step` of it."""
+NORM = ["norm_scale", "norm_shift"]
+"""Rows of a stack, which begin anywhere: kernels are the same for all of them."""
 
 
 @triton.jit
@@ -24,27 +26,24 @@ def _places(
 
 
 @triton.jit
-def _normed(values, norm_scale, norm_shift, channel, known, NORMED: tl.constexpr):
-    """Values after the ActNorm that stands before the convolution, if one does."""
-    if NORMED:
-        factor = tl.exp(tl.load(norm_scale + channel, mask=known, other=0.0))
-        shift = tl.load(norm_shift + channel, mask=known, other=0.0)
-        values = values * factor[None, :] + shift[None, :]
-    return values
+def _normed(values, norm_scale, norm_shift, channel, known):
+    """Values after the ActNorm that stands before the convolution."""
+    factor = tl.exp(tl.load(norm_scale + channel, mask=known, other=0.0))
+    shift = tl.load(norm_shift + channel, mask=known, other=0.0)
+    return values * factor[None, :] + shift[None, :]
 
 
-@triton.jit(do_not_specialize=["pixels"])
+@triton.jit(do_not_specialize=["pixels"], do_not_specialize_on_alignment=NORM)
 def prepare(
     x, norm_scale, norm_shift, low, pixels,
-    C: tl.constexpr, WIDTH: tl.constexpr, NORMED: tl.constexpr,
-    BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+    C: tl.constexpr, WIDTH: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """What windows are read from: `low [pixels, WIDTH]` is x after the ActNorm, then zeros."""
     pixel = tl.program_id(0).to(tl.int64) * BLOCK_P + tl.arange(0, BLOCK_P)
     channel = tl.arange(0, BLOCK_C)
     mask = (pixel < pixels)[:, None] & (channel < C)[None, :]
     values = tl.load(x + pixel[:, None] * C + channel[None, :], mask=mask, other=0.0)
-    values = _normed(values, norm_scale, norm_shift, channel, channel < C, NORMED)
+    values = _normed(values, norm_scale, norm_shift, channel, channel < C)
     mask = (pixel < pixels)[:, None] & (channel < WIDTH)[None, :]
     values = tl.where((channel < C)[None, :], values, 0.0)
     tl.store(low + pixel[:, None] * WIDTH + channel[None, :], values, mask=mask)
@@ -101,16 +100,16 @@ def _units(
     return elu_in(low.dtype.element_ty, h)
 
 
-@triton.jit(do_not_specialize=PLACES)
+@triton.jit(do_not_specialize=PLACES, do_not_specialize_on_alignment=NORM)
 def forward(
-    x, norm_scale, norm_shift, low, context, kernel, bias, mix, mix_bias, y, log_det,
+    x, norm_scale, norm_shift, low, context, kernel, bias, mix, mix_bias, y, log_det, h_out,
     pixels, start, row_step, column_step,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, C: tl.constexpr, WIDTH: tl.constexpr,
     HIDDEN: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
-    AFFINE: tl.constexpr, CONDITIONAL: tl.constexpr, NORMED: tl.constexpr,
+    AFFINE: tl.constexpr, CONDITIONAL: tl.constexpr, KEEP: tl.constexpr,
     BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """`y = x * scale + shift`, and the sum of a pixel's log-scales."""
+    """`y = x * scale + shift`, and the sum of a pixel's log-scales; KEEP also hidden units."""
     OUTPUTS: tl.constexpr = 2 * C if AFFINE else C
     there, row, column, place = _places(
         tl.program_id(0), pixels, start, row_step, column_step, ROWS, COLUMNS, BLOCK_P
@@ -125,6 +124,9 @@ def forward(
             low, context, kernel, bias, unit, there, row, column, place, row_step, column_step,
             COLUMNS, C, WIDTH, HIDDEN, KH, KW, CONDITIONAL, BLOCK_K,
         ).to(low.dtype.element_ty)  # fmt: skip
+        if KEEP:
+            mask = there[:, None] & (unit < HIDDEN)[None, :]
+            tl.store(h_out + place[:, None] * HIDDEN + unit[None, :], h, mask=mask)
         mask = (unit < HIDDEN)[:, None] & known[None, :]
         pointers = mix + unit[:, None] * OUTPUTS + channel[None, :]
         shift = tl.dot(h, tl.load(pointers, mask=mask, other=0.0), shift, input_precision="ieee")
@@ -135,10 +137,10 @@ def forward(
     there_too = there[:, None] & known[None, :]
     at = place[:, None] * C + channel[None, :]
     values = tl.load(x + at, mask=there_too, other=0.0)
-    values = _normed(values, norm_scale, norm_shift, channel, known, NORMED)
+    values = _normed(values, norm_scale, norm_shift, channel, known)
     if AFFINE:
         raw += tl.load(mix_bias + C + channel, mask=known, other=0.0)[None, :]
-        log_scale = log_sigmoid(raw + 2)
+        log_scale = log_sigmoid_in(low.dtype.element_ty, raw + 2)
         values *= tl.exp(log_scale)
         tl.store(log_det + place, tl.sum(tl.where(there_too, log_scale, 0.0), axis=1), mask=there)
     tl.store(y + at, values + shift, mask=there_too)
@@ -148,7 +150,7 @@ def forward(
 def _slopes(
     x, norm_scale, norm_shift, d_y, d_log_det, d_x, said, there, place, output,
     image_step, pixel_step,
-    PIXELS: tl.constexpr, C: tl.constexpr, AFFINE: tl.constexpr, NORMED: tl.constexpr,
+    PIXELS: tl.constexpr, C: tl.constexpr, AFFINE: tl.constexpr,
 ):  # fmt: skip
     """The gradients of what the network said: shifts, then raw scales; d_x gets its direct part."""
     channel = output % C
@@ -159,7 +161,7 @@ def _slopes(
     if AFFINE:
         scales = mask & (output >= C)[None, :]
         values = tl.load(x + at, mask=scales, other=0.0)
-        values = _normed(values, norm_scale, norm_shift, channel, known, NORMED)
+        values = _normed(values, norm_scale, norm_shift, channel, known)
         scale = tl.sigmoid(said + 2)
         direct = slope * scale
         tl.store(d_x + at, direct, mask=scales)
@@ -172,17 +174,21 @@ def _slopes(
     return slope
 
 
-@triton.jit(do_not_specialize=[*PLACES, "image_step", "pixel_step"])
+@triton.jit(
+    do_not_specialize=[*PLACES, "image_step", "pixel_step"], do_not_specialize_on_alignment=NORM
+)
 def backward(
     x, norm_scale, norm_shift, low, context, kernel, bias, mix, mix_bias,
-    d_y, d_log_det, h_out, d_h, d_said_out, d_x,
+    d_y, d_log_det, units, d_h, d_said_out, d_x,
     pixels, start, row_step, column_step, image_step, pixel_step,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, C: tl.constexpr, WIDTH: tl.constexpr,
     HIDDEN: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
-    AFFINE: tl.constexpr, CONDITIONAL: tl.constexpr, NORMED: tl.constexpr,
+    AFFINE: tl.constexpr, CONDITIONAL: tl.constexpr, KEPT: tl.constexpr,
     BLOCK_P: tl.constexpr, BLOCK_O: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """Hidden units again, and the gradients before and after them; d_x gets its direct part.
+    """The gradients before and after hidden units; d_x gets its direct part.
+
+    Unless they were KEPT, the units are computed again and written.
 
     The gradient of an image's log-dets lies `image_step` after the last one's, that of a pixel
     `pixel_step`: 0 if they are all the same.
@@ -195,45 +201,47 @@ def backward(
     said = tl.zeros([BLOCK_P, BLOCK_O], tl.float32)
     for first_unit in range(0, HIDDEN, BLOCK_H):
         unit = first_unit + tl.arange(0, BLOCK_H)
-        h = _units(
-            low, context, kernel, bias, unit, there, row, column, place, row_step, column_step,
-            COLUMNS, C, WIDTH, HIDDEN, KH, KW, CONDITIONAL, BLOCK_K,
-        ).to(low.dtype.element_ty)  # fmt: skip
         mask = there[:, None] & (unit < HIDDEN)[None, :]
-        tl.store(h_out + place[:, None] * HIDDEN + unit[None, :], h, mask=mask)
+        pointers = units + place[:, None] * HIDDEN + unit[None, :]
+        if KEPT:
+            h = tl.load(pointers, mask=mask, other=0.0)
+        else:
+            h = _units(
+                low, context, kernel, bias, unit, there, row, column, place, row_step, column_step,
+                COLUMNS, C, WIDTH, HIDDEN, KH, KW, CONDITIONAL, BLOCK_K,
+            ).to(low.dtype.element_ty)  # fmt: skip
+            tl.store(pointers, h, mask=mask)
         if AFFINE:
             weight = _block(mix, unit, output, unit < HIDDEN, OUTPUTS)
             said = tl.dot(h, weight, said, input_precision="ieee")
     said += tl.load(mix_bias + output, mask=output < OUTPUTS, other=0.0)[None, :]
     d_said = _slopes(
         x, norm_scale, norm_shift, d_y, d_log_det, d_x, said, there, place, output,
-        image_step, pixel_step, ROWS * COLUMNS, C, AFFINE, NORMED,
+        image_step, pixel_step, ROWS * COLUMNS, C, AFFINE,
     ).to(low.dtype.element_ty)  # fmt: skip
     mask = there[:, None] & (output < OUTPUTS)[None, :]
     tl.store(d_said_out + place[:, None] * OUTPUTS + output[None, :], d_said, mask=mask)
-    tl.debug_barrier()  # the hidden units are read again
+    if not KEPT:
+        tl.debug_barrier()  # what was written is read
     for first_unit in range(0, HIDDEN, BLOCK_H):
         unit = first_unit + tl.arange(0, BLOCK_H)
         weight = _block(mix, unit, output, unit < HIDDEN, OUTPUTS)
         d_units = tl.dot(d_said, tl.trans(weight), input_precision="ieee")
         known = there[:, None] & (unit < HIDDEN)[None, :]
-        pointers = place[:, None] * HIDDEN + unit[None, :]
-        h = tl.load(h_out + pointers, mask=known, other=0.0).to(tl.float32)
-        tl.store(d_h + pointers, d_units * tl.where(h > 0, 1.0, h + 1), mask=known)
+        places = place[:, None] * HIDDEN + unit[None, :]
+        h = tl.load(units + places, mask=known, other=0.0).to(tl.float32)
+        tl.store(d_h + places, d_units * tl.where(h > 0, 1.0, h + 1), mask=known)
 
 
-@triton.jit(do_not_specialize=PLACES)
+@triton.jit(do_not_specialize=PLACES, do_not_specialize_on_alignment=NORM)
 def backward_x(
-    x, norm_scale, d_h, kernel, d_x, parts,
+    norm_scale, d_h, kernel, d_x,
     pixels, start, row_step, column_step,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, C: tl.constexpr, HIDDEN: tl.constexpr,
-    KH: tl.constexpr, KW: tl.constexpr, NORMED: tl.constexpr,
+    KH: tl.constexpr, KW: tl.constexpr,
     BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """Adds to d_x what the windows that hold a pixel say, tap by tap.
-
-    With an ActNorm, also its gradients over the program's pixels: `parts [programs, 2, C]`.
-    """
+    """Completes d_x: adds what the windows that hold a pixel say, tap by tap; then the ActNorm."""
     there, row, column, place = _places(
         tl.program_id(0), pixels, start, row_step, column_step, ROWS, COLUMNS, BLOCK_P
     )
@@ -255,36 +263,32 @@ def backward_x(
     mask = there[:, None] & known[None, :]
     at = place[:, None] * C + channel[None, :]
     total += tl.load(d_x + at, mask=mask, other=0.0)
-    if NORMED:
-        factor = tl.exp(tl.load(norm_scale + channel, mask=known, other=0.0))
-        values = tl.load(x + at, mask=mask, other=0.0)
-        total = tl.where(mask, total, 0.0)
-        part = parts + tl.program_id(0) * (2 * C) + channel
-        tl.store(part, tl.sum(total * values, axis=0) * factor, mask=known)
-        tl.store(part + C, tl.sum(total, axis=0), mask=known)
-        total *= factor[None, :]
-    tl.store(d_x + at, total, mask=mask)
+    factor = tl.exp(tl.load(norm_scale + channel, mask=known, other=0.0))
+    tl.store(d_x + at, total * factor[None, :], mask=mask)
 
 
-@triton.jit(do_not_specialize=[*PLACES, "programs"])
+@triton.jit(do_not_specialize=[*PLACES, "programs"], do_not_specialize_on_alignment=NORM)
 def backward_weights(
-    low, h, d_h, d_said, parts,
+    low, h, d_h, d_said, x, d_x, norm_scale, parts,
     pixels, start, row_step, column_step, programs,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, C: tl.constexpr, WIDTH: tl.constexpr,
     HIDDEN: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, OUTPUTS: tl.constexpr,
     BLOCK_P: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_O: tl.constexpr,
+    BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """The gradients of kernel, bias, mix and its bias over every so-manieth block of pixels.
 
     A program of `programs` fills one row of parts, where they lie one after the other; of its
-    blocks of outputs the first ones are entries of a window, the others are outputs of mix.
+    blocks of outputs the first ones are entries of a window, then come outputs of mix, and if there
+    is one more, the ActNorm's log-scale and shift.
     """
     TAPS: tl.constexpr = KH * KW
     WINDOWS: tl.constexpr = (TAPS * WIDTH + BLOCK_K - 1) // BLOCK_K
+    MIXES: tl.constexpr = (OUTPUTS + BLOCK_O - 1) // BLOCK_O
     unit = tl.program_id(2) * BLOCK_H + tl.arange(0, BLOCK_H)
     known = unit < HIDDEN
     out_of = parts + tl.program_id(0).to(tl.int64) * (
-        TAPS * C * HIDDEN + HIDDEN + HIDDEN * OUTPUTS + OUTPUTS
+        TAPS * C * HIDDEN + HIDDEN + HIDDEN * OUTPUTS + OUTPUTS + 2 * C
     )
     if tl.program_id(1) < WINDOWS:
         k = tl.program_id(1) * BLOCK_K + tl.arange(0, BLOCK_K)
@@ -300,13 +304,14 @@ def backward_weights(
             mask = there[:, None] & known[None, :]
             values = tl.load(d_h + place[:, None] * HIDDEN + unit[None, :], mask=mask, other=0.0)
             total = tl.dot(tl.trans(window), values, total, input_precision="ieee")
-            biases += tl.sum(values.to(tl.float32), axis=0)
+            if tl.program_id(1) == 0:
+                biases += tl.sum(values.to(tl.float32), axis=0)
         weight_row, is_row = _row_of(k, C, WIDTH, TAPS)
         pointers = out_of + weight_row[:, None] * HIDDEN + unit[None, :]
         tl.store(pointers, total, mask=is_row[:, None] & known[None, :])
         if tl.program_id(1) == 0:
             tl.store(out_of + TAPS * C * HIDDEN + unit, biases, mask=known)
-    else:
+    elif tl.program_id(1) < WINDOWS + MIXES:
         out = (tl.program_id(1) - WINDOWS) * BLOCK_O + tl.arange(0, BLOCK_O)
         mixed = tl.zeros([BLOCK_H, BLOCK_O], tl.float32)
         mixed_biases = tl.zeros([BLOCK_O], tl.float32)
@@ -319,9 +324,25 @@ def backward_weights(
             d_mask = exist[:, None] & (out < OUTPUTS)[None, :]
             d_out = tl.load(d_said + lie[:, None] * OUTPUTS + out[None, :], mask=d_mask, other=0.0)
             mixed = tl.dot(tl.trans(units), d_out, mixed, input_precision="ieee")
-            mixed_biases += tl.sum(d_out.to(tl.float32), axis=0)
+            if tl.program_id(2) == 0:
+                mixed_biases += tl.sum(d_out.to(tl.float32), axis=0)
         mix_of = out_of + TAPS * C * HIDDEN + HIDDEN
         written = known[:, None] & (out < OUTPUTS)[None, :]
         tl.store(mix_of + unit[:, None] * OUTPUTS + out[None, :], mixed, mask=written)
         if tl.program_id(2) == 0:
             tl.store(mix_of + HIDDEN * OUTPUTS + out, mixed_biases, mask=out < OUTPUTS)
+    else:
+        channel = tl.program_id(2) * BLOCK_C + tl.arange(0, BLOCK_C)
+        factor = tl.exp(tl.load(norm_scale + channel, mask=channel < C, other=0.0))
+        scales = tl.zeros([BLOCK_C], tl.float32)
+        shifts = tl.zeros([BLOCK_C], tl.float32)
+        for turn in range(tl.program_id(0), tl.cdiv(pixels, BLOCK_P), programs):
+            pixel = (turn * BLOCK_P + tl.arange(0, BLOCK_P)).to(tl.int64)
+            mask = (pixel < pixels)[:, None] & (channel < C)[None, :]
+            at = pixel[:, None] * C + channel[None, :]
+            slopes = tl.load(d_x + at, mask=mask, other=0.0)
+            scales += tl.sum(slopes * tl.load(x + at, mask=mask, other=0.0), axis=0)
+            shifts += tl.sum(slopes, axis=0)
+        norm_of = out_of + TAPS * C * HIDDEN + HIDDEN + HIDDEN * OUTPUTS + OUTPUTS + channel
+        tl.store(norm_of, scales, mask=channel < C)
+        tl.store(norm_of + C, shifts / factor, mask=channel < C)

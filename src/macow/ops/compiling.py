@@ -1,0 +1,79 @@
+"""Kernels are launched here, or compiled all at once before they are."""
+
+import os
+from collections.abc import Hashable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_compilers: dict[torch.cuda.Stream, "_Compiler"] = {}
+"""By stream, which gradients share with what they are of, though other threads launch them."""
+
+
+def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **options: Any) -> None:
+    """Runs a kernel on the current stream."""
+    compiler = _compilers.get(torch.cuda.current_stream()) if _compilers else None
+    if compiler is None:
+        kernel[grid](*arguments, **options)
+    else:
+        compiler.add(kernel, grid, arguments, options)
+
+
+@contextmanager
+def compiling(stream: torch.cuda.Stream) -> Iterator[None]:
+    """Within it kernels on a stream are not run but compiled, as many at once as there are cores.
+
+    What they would write is left as it is, so what is computed means nothing. A model has a hundred
+    kernels of a second each: one after the other they are a long wait.
+    """
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        compiler = _compilers[stream] = _Compiler(pool, stream.device)
+        try:
+            yield
+        finally:
+            del _compilers[stream]
+        compiler.wait()
+
+
+class _Compiler:
+    """Compiles each kernel once for each kind of arguments."""
+
+    def __init__(self, pool: ThreadPoolExecutor, device: torch.device) -> None:
+        self._pool, self._device = pool, device
+        self._found: dict[Hashable, Future[None]] = {}
+
+    def add(
+        self,
+        kernel: Any,
+        grid: tuple[int, ...],
+        arguments: tuple[Any, ...],
+        options: dict[str, Any],
+    ) -> None:
+        key = (kernel, tuple(map(_kind, arguments)), tuple(options.items()))
+        if key not in self._found:
+            self._found[key] = self._pool.submit(self._compile, kernel, grid, arguments, options)
+
+    def wait(self) -> None:
+        """Until all are there; raises what one of them did."""
+        for compiled in self._found.values():
+            compiled.result()
+
+    def _compile(
+        self,
+        kernel: Any,
+        grid: tuple[int, ...],
+        arguments: tuple[Any, ...],
+        options: dict[str, Any],
+    ) -> None:
+        with torch.cuda.device(self._device):
+            kernel.warmup(*arguments, grid=grid, **options)
+
+
+def _kind(argument: Any) -> Hashable:
+    """What a compiler sees of an argument: types, and whether it divides by 16."""
+    if isinstance(argument, Tensor):
+        return argument.dtype, argument.data_ptr() % 16 == 0
+    return argument == 1, argument % 16 == 0

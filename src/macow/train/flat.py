@@ -1,0 +1,92 @@
+"""All weights side by side: what is done to each of them is one launch for all."""
+
+import torch
+from torch import Tensor
+from torch.optim.adam import adam
+from torch.optim.swa_utils import AveragedModel
+
+ALIGNED = 4
+"""Numbers in 16 bytes: kernels read whole ones."""
+
+
+class Flat:
+    """The weights that Adam trains, its moments and their average, each in one tensor.
+
+    Parameters and the optimizer's state become views of these, so that whoever knows them sees what
+    happens here.
+    """
+
+    def __init__(self, optimizer: torch.optim.Adam, average: AveragedModel | None) -> None:
+        (self._group,) = optimizer.param_groups
+        self._parameters: list[Tensor] = self._group["params"]
+        self._weights = _side_by_side(self._parameters)
+        states = [optimizer.state[p] for p in self._parameters]
+        self._moments = []
+        for name in ("exp_avg", "exp_avg_sq"):
+            zeros = torch.zeros_like
+            moments = [s.get(name, zeros(p)) for s, p in zip(states, self._parameters, strict=True)]
+            self._moments.append(_side_by_side(moments))
+            for state, moment in zip(states, moments, strict=True):
+                state[name] = moment
+        first = self._parameters[0]
+        self._steps = torch.stack(
+            [torch.as_tensor(s.get("step", 0.0)).to(first.device) for s in states]
+        )
+        for state, step in zip(states, self._steps.unbind(), strict=True):
+            state["step"] = step
+        self._averages = None
+        if average is not None:
+            averages: list[Tensor] = [p for p in average.parameters() if p.requires_grad]
+            self._averages = _side_by_side(averages)
+
+    def gradients(self) -> Tensor:
+        """A copy of the parameters' gradients, which are let go."""
+        whole = torch.zeros_like(self._weights)
+        known = [
+            (view, p.grad)
+            for view, p in zip(_views(whole, self._parameters), self._parameters, strict=True)
+            if p.grad is not None
+        ]
+        torch._foreach_copy_([view for view, _ in known], [grad for _, grad in known])
+        for p in self._parameters:
+            p.grad = None
+        return whole
+
+    @torch.no_grad()
+    def step(self, gradients: Tensor, scale: Tensor, skipped: Tensor) -> None:
+        """Adam's, by gradients divided by scale; none if it is to be skipped."""
+        group = self._group
+        first, second = self._moments
+        adam(
+            [self._weights], [gradients], [first], [second], [], [self._steps[0]],
+            fused=True, capturable=True, grad_scale=scale.float(), found_inf=skipped.float(),
+            amsgrad=False, maximize=False, weight_decay=0.0,
+            beta1=group["betas"][0], beta2=group["betas"][1], lr=group["lr"], eps=group["eps"],
+        )  # fmt: skip
+        self._steps[1:] = self._steps[0]
+
+    @torch.no_grad()
+    def average(self, kept: Tensor) -> None:
+        """Moves the average, if there is one, towards the weights: of the old one so much stays."""
+        if self._averages is not None:
+            self._averages.lerp_(self._weights, (1 - kept).to(self._weights))
+
+
+def _views(whole: Tensor, like: list[Tensor]) -> list[Tensor]:
+    """Tensors of the same shapes within one."""
+    parts = torch.split(whole, [_room(tensor) for tensor in like])
+    return [part[: t.numel()].view(t.shape) for part, t in zip(parts, like, strict=True)]
+
+
+@torch.no_grad()
+def _side_by_side(tensors: list[Tensor]) -> Tensor:
+    """One tensor that holds them; they become views of it."""
+    whole = tensors[0].new_zeros(sum(map(_room, tensors)))
+    for tensor, view in zip(tensors, _views(whole, tensors), strict=True):
+        view.copy_(tensor)
+        tensor.data = view
+    return whole
+
+
+def _room(tensor: Tensor) -> int:
+    return -(-tensor.numel() // ALIGNED) * ALIGNED
