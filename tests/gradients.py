@@ -10,7 +10,7 @@ from torch import Tensor
 import kernels
 from macow.ops import glow, masked_conv
 from macow.ops.affine import affine_forward, affine_parameters
-from macow.ops.masked_conv import MaskedConvMatrices, MaskedConvWeights, reference
+from macow.ops.masked_conv import MaskedConvLayer, MaskedConvMatrices, MaskedConvWeights, reference
 
 Run = Callable[[dict[str, Tensor]], tuple[Tensor, Tensor | None]]
 
@@ -93,10 +93,10 @@ def masked_convolution(channels, hidden, kernel, size, order, *, affine, extras,
             mix = given["mix"].t().contiguous()
             lower = [m.detach().to(low) for m in (matrix, mix)]
             matrices = MaskedConvMatrices(matrix, given["bias"], mix, given["mix_bias"], *lower)
-            norm = (given["log_scale"], given["shift"]) if extras else None
-            return masked_conv.convolve(
-                given["x"], matrices, kernel, order, given.get("context"), norm
-            )
+            norm = (given["log_scale"], given["shift"]) if extras else (None, None)
+            layer = MaskedConvLayer(matrices, kernel, order, given.get("context"), norm)
+            y, (log_det,) = masked_conv.convolve(given["x"], [layer])
+            return y, log_det
 
         return run
 

@@ -16,7 +16,6 @@ PACKAGE = Path(macow.__file__).parent
 ROOMS = [
     {
         "ops",
-        "nets",
         "seeds",
         "pictures",
         "baselines",
@@ -25,7 +24,7 @@ ROOMS = [
         "documents",
         "inputs",
     },
-    {"distribution", "weights", "capture"},
+    {"nets", "distribution", "weights", "capture"},
     {"bijections"},
     {"dequantize"},
     {"snapshot", "volume", "alike"},

@@ -11,6 +11,7 @@ from torch import nn
 from macow.bijections.actnorm import ActNorm, NormRow
 from macow.bijections.base import Chain
 from macow.bijections.conv1x1 import Conv1x1, Mix, log_abs_dets
+from macow.ops.aside import apart
 
 
 class Alike:
@@ -47,7 +48,7 @@ class Alike:
     def _make(self, norms: list[ActNorm]) -> None:
         log_scales = torch.stack([norm.log_scale for norm in norms])
         shifts = torch.stack([norm.shift for norm in norms])
-        for norm, log_scale, shift in zip(norms, log_scales, shifts, strict=True):
+        for norm, log_scale, shift in zip(norms, apart(log_scales), apart(shifts), strict=True):
             norm.made = NormRow(log_scale, shift, log_scales)
         mixes = [self._followed[norm] for norm in norms if norm in self._followed]
         if mixes:
@@ -55,5 +56,5 @@ class Alike:
             joined = (weights * log_scales.exp()[:, None, :])[:, :, :, None, None]
             biases = (weights @ shifts[:, :, None]).squeeze(2)
             log_dets = log_abs_dets(mixes, weights)
-            for mix, weight, bias in zip(mixes, joined, biases, strict=True):
+            for mix, weight, bias in zip(mixes, apart(joined), apart(biases), strict=True):
                 mix.made = Mix(weight, bias, log_dets)

@@ -1,8 +1,10 @@
 """The forward pass of a flow in few launches: what training on a GPU runs. `snapshot`'s twin."""
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import singledispatch
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -19,14 +21,16 @@ from macow.bijections.multiscale import Factor, MultiScale, Registered, Squeezed
 from macow.dequantize import VariationalDequantizer
 from macow.model import FlowModel
 from macow.nets.conv_net import ConvNet
-from macow.nets.weight_norm import WeightNormConv2d, normalised
+from macow.nets.weight_norm import Made, WeightNormConv2d, normalised
 from macow.ops import glow, masked_conv
-from macow.ops.masked_conv import MaskedConvMatrices
+from macow.ops.masked_conv import MaskedConvLayer, MaskedConvMatrices
+from macow.ops.mixing import mix
 from macow.ops.serving import kernels_train
 from macow.volume import Volume
 
 Pass = Callable[[Tensor, Tensor | None, Volume], Tensor]
 """`(x, cond, volume) -> y`; its log-det goes to the volume."""
+B = TypeVar("B", bound=Bijection)
 
 
 def plan(flow: Bijection) -> Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor]]:
@@ -109,21 +113,17 @@ def _(part: Factor) -> Pass:
 
 @_pass.register
 def _(part: ActNorm) -> Pass:
-    def run(x: Tensor, cond: Tensor | None, volume: Volume) -> Tensor:
-        volume.add_scale(part, x)
-        return _normed(part, x)
-
-    return run
+    return lambda x, cond, volume: _normed(part, x, volume)
 
 
 @_pass.register
 def _(part: Conv1x1) -> Pass:
-    return lambda x, cond, volume: _mixed(None, part, x, volume)
+    return _mixed(None, part)
 
 
 @_pass.register
 def _(part: MaskedConv) -> Pass:
-    return lambda x, cond, volume: _convolved(None, part, x, cond, volume)
+    return _convolved([(None, part)])
 
 
 @_pass.register
@@ -150,9 +150,9 @@ def _coupled(part: Coupling, x: Tensor, cond: Tensor | None) -> tuple[Tensor, Te
         and len(net.middle.bias) % 8 == 0
         and _served(net.last, x)
     ):
-        layers = (net.first, net.middle, net.last)
-        trained = [tensor for layer in layers for tensor in (_made(layer)[0], layer.bias)]
-        low = [_made(layer)[1] for layer in layers]
+        made = [_made(layer) for layer in (net.first, net.middle, net.last)]
+        trained = [tensor for layer in made for tensor in (layer.matrix, layer.bias)]
+        low = [layer.low for layer in made]
         return glow.couple(x, cond, *trained, *low, part.num_transformed)
     return part.forward_with_map(x, cond)
 
@@ -161,25 +161,26 @@ def _served(layer: WeightNormConv2d, x: Tensor) -> bool:
     return layer.made is not None and kernels_train(x)
 
 
-def _made(layer: WeightNormConv2d) -> tuple[Tensor, Tensor]:
+def _made(layer: WeightNormConv2d) -> Made:
     assert layer.made is not None
     return layer.made
 
 
 @_pass.register
 def _(part: Chain) -> Pass:
-    """An ActNorm joins the masked convolution or the 1x1 convolution after it."""
+    """An ActNorm joins the 1x1 convolution after it, masked convolutions join each other."""
     runs: list[Pass] = []
-    parts = list(part.flat())
+    parts = deque(part.flat())
     while parts:
-        first, *others = parts
-        after = others[0] if others else None
-        if isinstance(first, ActNorm) and isinstance(after, MaskedConv | Conv1x1):
-            runs.append(_joined(first, after))
-            parts = others[1:]
+        convolutions: list[tuple[ActNorm | None, MaskedConv]] = []
+        while convolution := _next(parts, MaskedConv):
+            convolutions.append(convolution)
+        if convolutions:
+            runs.append(_convolved(convolutions))
+        elif mixing := _next(parts, Conv1x1):
+            runs.append(_mixed(*mixing))
         else:
-            runs.append(_pass(first))
-            parts = others
+            runs.append(_pass(parts.popleft()))
 
     def run(x: Tensor, cond: Tensor | None, volume: Volume) -> Tensor:
         for one in runs:
@@ -189,17 +190,20 @@ def _(part: Chain) -> Pass:
     return run
 
 
-def _joined(norm: ActNorm, after: MaskedConv | Conv1x1) -> Pass:
-    def run(x: Tensor, cond: Tensor | None, volume: Volume) -> Tensor:
-        volume.add_scale(norm, x)
-        if isinstance(after, Conv1x1):
-            return _mixed(norm, after, x, volume)
-        return _convolved(norm, after, x, cond, volume)
+def _next(parts: deque[Bijection], kind: type[B]) -> tuple[ActNorm | None, B] | None:
+    """Takes the next part if it is of a kind, with an ActNorm before it if there is one."""
+    norm = parts[0] if parts and isinstance(parts[0], ActNorm) else None
+    place = 0 if norm is None else 1
+    part = parts[place] if len(parts) > place else None
+    if not isinstance(part, kind):
+        return None
+    for _ in range(place + 1):
+        parts.popleft()
+    return norm, part
 
-    return run
 
-
-def _normed(norm: ActNorm, x: Tensor) -> Tensor:
+def _normed(norm: ActNorm, x: Tensor, volume: Volume) -> Tensor:
+    volume.add_scale(norm, x)
     row = _row(norm)
     return torch.addcmul(row.shift[:, None, None], x, row.log_scale.exp()[:, None, None])
 
@@ -209,33 +213,50 @@ def _row(norm: ActNorm) -> NormRow:
     return norm.made
 
 
-def _mixed(norm: ActNorm | None, part: Conv1x1, x: Tensor, volume: Volume) -> Tensor:
-    volume.add_matrix(part, x)
-    if norm is None:
-        return F.conv2d(x, part.weight[:, :, None, None])
-    assert part.made is not None
-    return F.conv2d(x, part.made.weight, part.made.bias)
+def _mixed(norm: ActNorm | None, part: Conv1x1) -> Pass:
+    def run(x: Tensor, cond: Tensor | None, volume: Volume) -> Tensor:
+        volume.add_matrix(part, x)
+        if norm is None:
+            return F.conv2d(x, part.weight[:, :, None, None])
+        volume.add_scale(norm, x)
+        assert part.made is not None
+        return mix(x, part.made.weight, part.made.bias)
+
+    return run
 
 
-def _convolved(
-    norm: ActNorm | None, part: MaskedConv, x: Tensor, cond: Tensor | None, volume: Volume
-) -> Tensor:
-    if x.shape[1] <= 128 and _served(part.read, x):
-        (kernel, low_kernel), (mix, low_mix) = _made(part.read), _made(part.mix)
-        y, log_det = masked_conv.convolve(
-            x,
-            MaskedConvMatrices(kernel, part.read.bias, mix, part.mix.bias, low_kernel, low_mix),
-            (part.read.direction.shape[2], part.read.direction.shape[3]),
-            part.order,
-            part.context_of(cond),
-            None if norm is None else _row(norm)[:2],
-        )
-    else:
-        y, log_det = part.forward_with_map(x if norm is None else _normed(norm, x), cond)
-    if part.affine:
-        assert log_det is not None
-        volume.add_map(log_det)
-    return y
+def _convolved(parts: list[tuple[ActNorm | None, MaskedConv]]) -> Pass:
+    def run(x: Tensor, cond: Tensor | None, volume: Volume) -> Tensor:
+        if x.shape[1] <= 128 and _served(parts[0][1].read, x):
+            x, log_dets = masked_conv.convolve(x, [_layer(*both, cond) for both in parts])
+            for norm, _ in parts:
+                if norm is not None:
+                    volume.add_scale(norm, x)
+        else:
+            log_dets = []
+            for norm, part in parts:
+                x = x if norm is None else _normed(norm, x, volume)
+                x, log_scales = part.forward_with_map(x, cond)
+                log_dets.append(log_scales)
+        for (_, part), log_det in zip(parts, log_dets, strict=True):
+            if part.affine:
+                assert log_det is not None
+                volume.add_map(log_det)
+        return x
+
+    return run
+
+
+def _layer(norm: ActNorm | None, part: MaskedConv, cond: Tensor | None) -> MaskedConvLayer:
+    read, out = _made(part.read), _made(part.mix)
+    _, _, kh, kw = part.read.direction.shape
+    return MaskedConvLayer(
+        MaskedConvMatrices(read.matrix, read.bias, out.matrix, out.bias, read.low, out.low),
+        (kh, kw),
+        part.order,
+        part.context_of(cond),
+        (None, None) if norm is None else _row(norm)[:2],
+    )
 
 
 @_pass.register

@@ -120,6 +120,17 @@ def test_bench_training(tmp_path, capsys):
     assert "batch 4" in capsys.readouterr().out
 
 
+def test_bench_scaling(tmp_path):
+    out = tmp_path / "scaling.csv"
+    argv = ["bench", "scaling", "--preset", "digits", "--batch_size", "4", "--repeats", "1"]
+    assert main([*argv, "--device", "cpu", "--out", str(out)]) == 0
+    rows = {row["model"]: row for row in csv.DictReader(out.read_text().splitlines())}
+    size = {name: int(row["parameters"]) for name, row in rows.items()}
+    assert size["half the depth"] < size["as it is"] < size["twice the depth"]
+    assert size["half the width"] < size["as it is"] < size["twice the width"]
+    assert rows["twice the side"]["images"] == "1"
+
+
 def test_bench_soak(tmp_path, capsys):
     out = tmp_path / "soak.csv"
     assert main(["bench", "soak", "--repeats", "3", "--device", "cpu", "--out", str(out)]) == 0

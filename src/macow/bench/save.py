@@ -5,6 +5,7 @@ from statistics import median
 
 from macow.bench.timing import seconds
 from macow.bench.trainer import trainer_on_made_up_images
+from macow.presets import preset
 
 BATCH = 2
 EVERY = 600.0
@@ -28,7 +29,7 @@ def measure(
 ) -> SaveCost:
     """Saves a preset's state some times over, after an update on made-up images."""
     blocked, written = [], []
-    with trainer_on_made_up_images(preset_name, BATCH, device, seed) as run:
+    with trainer_on_made_up_images(preset(preset_name), BATCH, device, seed) as run:
         run.update()  # Adam's moments are there from here on
         for _ in range(repeats + 1):
             run.step += 1  # as if there had been more

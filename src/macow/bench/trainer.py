@@ -12,7 +12,6 @@ import torch
 from macow.bench.images import natural_images
 from macow.config import RunConfig
 from macow.data.images import ArrayImages, Images
-from macow.presets import preset
 from macow.train.loop import Trainer
 from macow.train.run_folder import RunFolder
 
@@ -35,10 +34,9 @@ def trainer(
 
 @contextmanager
 def trainer_on_made_up_images(
-    name: str, batch_size: int, device: str, seed: int, **changes: Any
+    config: RunConfig, batch_size: int, device: str, seed: int, **changes: Any
 ) -> Iterator[Trainer]:
-    """One of a preset with some changes to how it trains, on a single batch."""
-    config = preset(name)
+    """One with some changes to how it trains, on a single batch."""
     changes = {"batch_size": batch_size, "init_images": min(64, batch_size), **changes}
     config = replace(config, train=replace(config.train, **changes))
     shape = (config.model.channels, *config.model.size)

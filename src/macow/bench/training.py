@@ -11,6 +11,7 @@ import torch
 
 from macow.bench.timing import seconds
 from macow.bench.trainer import trainer_on_made_up_images
+from macow.config import RunConfig
 from macow.presets import preset
 
 MIB = 2**20
@@ -31,6 +32,7 @@ class TrainingCost:
     """Memory of a GPU; None of a CPU."""
     mib_per_image: float | None
     """How the peak grows from half the batch to the whole."""
+    parameters: int
 
 
 def measure(
@@ -40,11 +42,16 @@ def measure(
     device: str = "cpu",
     seed: int = 0,
     precision: str = "bfloat16",
+    config: RunConfig | None = None,
 ) -> TrainingCost:
-    """Times updates on made-up images; a batch of 0 is the preset's."""
-    size = batch_size or preset(name).train.batch_size
+    """Times updates of a preset, or of another configuration, on made-up images.
+
+    A batch of 0 is the configuration's.
+    """
+    config = config or preset(name)
+    size = batch_size or config.train.batch_size
     parts: dict[str, Any] = {"precision": precision, "clip": 100.0, "ema": 0.999}
-    made_up = partial(trainer_on_made_up_images, name, device=device, seed=seed, **parts)
+    made_up = partial(trainer_on_made_up_images, config, device=device, seed=seed, **parts)
     _release(device)
     start = time.perf_counter()
     with made_up(batch_size=size) as run:
@@ -53,6 +60,7 @@ def measure(
         times = [seconds(run.update, device) for _ in range(repeats)]
         bits = run.update()[0]
         peak = _peak(device)
+        parameters = sum(p.numel() for p in run.model.parameters())
     del run
     slope = None
     if peak is not None and size > 1:
@@ -62,7 +70,7 @@ def measure(
             half = _peak(device)
         assert half is not None
         slope = (peak - half) / (size - size // 2)
-    return TrainingCost(name, size, size / median(times), first_s, bits, peak, slope)
+    return TrainingCost(name, size, size / median(times), first_s, bits, peak, slope, parameters)
 
 
 def _release(device: str) -> None:

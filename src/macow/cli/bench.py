@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from jsonargparse import Namespace
 
-from macow.bench import data, inverse, sampling, save, serve, soak, training
+from macow.bench import data, inverse, sampling, save, scaling, serve, soak, training
 from macow.bench.machine import machine
 from macow.cli.parsing import add_computing, parse, parser, positive
 
@@ -19,7 +19,8 @@ of a preset costs beside its forward pass, and that beside the same layers in pl
 `data`: what reading and augmenting images costs beside a training step (needs --data). `sampling`:
 what drawing an image costs and loses, of one preset or several (--preset cifar10,glow-cifar10).
 `training`: images a second and memory of whole updates, with gradients clipped and weights
-averaged, also of several presets; their own batch sizes unless one is given.
+averaged, also of several presets; their own batch sizes unless one is given. `scaling`: the same of
+a preset, and of it with half and twice the depth and width and with larger images.
 `save`: what a checkpoint takes out of training. All figures are medians. `soak`: whether a small
 run that is killed, damaged and resumed --repeats times is still the run it would have been, on this
 machine and its disk. `serve`: what one page waits for 64 pictures, and what 50 clients at once get,
@@ -39,14 +40,14 @@ def run(argv: Sequence[str]) -> None:
         "--precision",
         choices=["float32", "bfloat16"],
         default="bfloat16",
-        help="what networks compute in, for `training`",
+        help="what networks compute in, for `training` and `scaling`",
     )
     arguments.add_argument("--repeats", type=positive, default=7, help="passes of each kind")
     arguments.add_argument("--out", default=None, type=str, help="CSV file to write")
     add_computing(arguments, batch_size=None)
     options = parse(arguments, argv)
     if options.batch_size is None:
-        options.batch_size = 0 if options.name == "training" else 16
+        options.batch_size = 0 if options.name in ("training", "scaling") else 16
     rows = MEASURES[options.name](options)
     where = machine(options.device)
     if not options.quiet:
@@ -129,21 +130,30 @@ def _sampling(options: Namespace) -> list[dict[str, str]]:
 
 
 def _training(options: Namespace) -> list[dict[str, str]]:
-    rows = []
-    for cost in _of_presets(training.measure, options, options.precision):
-        rows.append(
-            {
-                "model": cost.preset,
-                "images": str(cost.batch_size),
-                "precision": options.precision,
-                "images_per_s": f"{cost.images_per_s:.1f}",
-                "first_s": f"{cost.first_s:.1f}",
-                "bits": f"{cost.bits:.4f}",
-                "mib_per_image": "" if cost.mib_per_image is None else f"{cost.mib_per_image:.2f}",
-                "peak_mib": "" if cost.peak_mib is None else f"{cost.peak_mib:.0f}",
-            }
-        )
-    return rows
+    costs = _of_presets(training.measure, options, options.precision)
+    return [_training_row(cost, options) for cost in costs]
+
+
+def _scaling(options: Namespace) -> list[dict[str, str]]:
+    common = (options.batch_size, options.repeats, options.device, options.seed, options.precision)
+    costs = scaling.measure_all(options.preset, *common)
+    return [_training_row(cost, options) for cost in costs]
+
+
+def _training_row(cost: training.TrainingCost, options: Namespace) -> dict[str, str]:
+    row = {
+        "model": cost.preset,
+        "parameters": str(cost.parameters),
+        "images": str(cost.batch_size),
+        "precision": options.precision,
+        "images_per_s": f"{cost.images_per_s:.1f}",
+        "first_s": f"{cost.first_s:.1f}",
+        "bits": f"{cost.bits:.4f}",
+        "mib_per_image": "" if cost.mib_per_image is None else f"{cost.mib_per_image:.2f}",
+        "peak_mib": "" if cost.peak_mib is None else f"{cost.peak_mib:.0f}",
+    }
+    print("  ".join(row.values()), file=sys.stderr, flush=True)  # the next one may take a while
+    return row
 
 
 def _save(options: Namespace) -> list[dict[str, str]]:
@@ -200,6 +210,7 @@ MEASURES = {
     "data": _data,
     "sampling": _sampling,
     "training": _training,
+    "scaling": _scaling,
     "save": _save,
     "soak": _soak,
     "serve": _serve,

@@ -2,10 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from macow.ops.aside import apart
 
 
 def standardisation(y: Tensor) -> tuple[Tensor, Tensor]:
@@ -17,6 +20,14 @@ def standardisation(y: Tensor) -> tuple[Tensor, Tensor]:
             "give it more images"
         )
     return y.mean(dim=1), 1.0 / (y.std(dim=1) + 1e-6)
+
+
+class Made(NamedTuple):
+    """A layer's weights as a matrix, a copy of it to compute with, and its bias."""
+
+    matrix: Tensor
+    low: Tensor
+    bias: Tensor
 
 
 class _WeightNorm(nn.Module):
@@ -31,8 +42,8 @@ class _WeightNorm(nn.Module):
     """Whether its matrix is what a pixel gives its neighbours, not what it reads of them."""
     multiple = 1
     """Of which that side of the matrix is, in the copy to compute with."""
-    made: tuple[Tensor, Tensor] | None = None
-    """Its matrix, and a copy to compute with, within `normalised`."""
+    made: Made | None = None
+    """Its parameters, within `normalised`."""
 
     def __init__(self, shape: tuple[int, ...], *, zero: bool) -> None:
         super().__init__()
@@ -48,8 +59,8 @@ class _WeightNorm(nn.Module):
         if self.made is not None:
             out, given, kh, kw = self.direction.shape
             if self.writes:
-                return self.made[0].view(given, kh, kw, out).permute(3, 0, 1, 2)
-            return self.made[0].view(kh, kw, given, out).permute(3, 2, 0, 1)
+                return self.made.matrix.view(given, kh, kw, out).permute(3, 0, 1, 2)
+            return self.made.matrix.view(kh, kw, given, out).permute(3, 2, 0, 1)
         gain = self.gain.view([-1 if dim == self._out_dim else 1 for dim in range(4)])
         return self.direction * (gain / self._norm())
 
@@ -132,8 +143,10 @@ def normalised(model: nn.Module, low: torch.dtype) -> Iterator[None]:
             lower, side = matrices.detach().to(low), 2 if writes else 1
             missing = -lower.shape[side] % multiple
             lower = F.pad(lower, (0, missing) if writes else (0, 0, 0, missing))
-            for layer, *made in zip(layers, matrices.unbind(), lower.unbind(), strict=True):
-                layer.made = (made[0], made[1])
+            biases = torch.stack([layer.bias for layer in layers])
+            rows = zip(apart(matrices), lower.unbind(), apart(biases), strict=True)
+            for layer, row in zip(layers, rows, strict=True):
+                layer.made = Made(*row)
         yield
     finally:
         for layers in alike.values():

@@ -15,11 +15,15 @@ _compilers: dict[torch.cuda.Stream, "_Compiler"] = {}
 
 def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **options: Any) -> None:
     """Runs a kernel on the current stream."""
-    compiler = _compilers.get(torch.cuda.current_stream()) if _compilers else None
-    if compiler is None:
-        kernel[grid](*arguments, **options)
+    if is_compiling():
+        _compilers[torch.cuda.current_stream()].add(kernel, grid, arguments, options)
     else:
-        compiler.add(kernel, grid, arguments, options)
+        kernel[grid](*arguments, **options)
+
+
+def is_compiling() -> bool:
+    """Whether kernels on the current stream are compiled only."""
+    return bool(_compilers) and torch.cuda.current_stream() in _compilers
 
 
 @contextmanager
@@ -52,7 +56,8 @@ class _Compiler:
         arguments: tuple[Any, ...],
         options: dict[str, Any],
     ) -> None:
-        key = (kernel, tuple(map(_kind, arguments)), tuple(options.items()))
+        kinds = tuple(map(_kind, kernel.params, arguments))
+        key = (kernel, kinds, tuple(options.items()))
         if key not in self._found:
             self._found[key] = self._pool.submit(self._compile, kernel, grid, arguments, options)
 
@@ -72,8 +77,9 @@ class _Compiler:
             kernel.warmup(*arguments, grid=grid, **options)
 
 
-def _kind(argument: Any) -> Hashable:
-    """What a compiler sees of an argument: types, and whether it divides by 16."""
+def _kind(parameter: Any, argument: Any) -> Hashable:
+    """What a compiler sees of an argument: its type, and whether it divides by 16."""
     if isinstance(argument, Tensor):
-        return argument.dtype, argument.data_ptr() % 16 == 0
-    return argument == 1, argument % 16 == 0
+        aligned = not parameter.do_not_specialize_on_alignment and argument.data_ptr() % 16 == 0
+        return argument.dtype, aligned
+    return not parameter.do_not_specialize and (argument == 1, argument % 16 == 0)

@@ -39,13 +39,13 @@ def sum_of_rows(parts: Tensor) -> Tensor:
 @triton.jit(do_not_specialize=["rows", "columns", "step"])
 def _sum_of_rows(parts, out, rows, columns, step, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr):
     column = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
-    total = tl.zeros([BLOCK_R, BLOCK_C], tl.float32)
+    total = tl.zeros([BLOCK_C], tl.float32)
     for first in range(0, rows, BLOCK_R):
         row = first + tl.arange(0, BLOCK_R)
         mask = (row < rows)[:, None] & (column < columns)[None, :]
-        at = row.to(tl.int64)[:, None] * step + column[None, :]
-        total += tl.load(parts + at, mask=mask, other=0.0)
-    tl.store(out + column, tl.sum(total, axis=0), mask=column < columns)
+        at = row[:, None] * step + column[None, :]
+        total += tl.sum(tl.load(parts + at, mask=mask, other=0.0), axis=0)
+    tl.store(out + column, total, mask=column < columns)
 
 
 def halves(t: Tensor) -> Tensor:

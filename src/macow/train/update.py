@@ -17,6 +17,7 @@ from macow import distribution
 from macow.capture import capture, on_its_way
 from macow.config import TrainConfig
 from macow.model import FlowModel
+from macow.ops.aside import beside
 from macow.plan import Plans
 from macow.train.flat import Flat
 from macow.train.optimiser import Average
@@ -154,7 +155,8 @@ class Update:
                 images, eps=eps, more_eps=torch.stack(more) if more else None, labels=labels
             )
             loss = -log_prob.sum() / (count * self.model.num_dims * math.log(2))
-            loss.backward()
+            with beside(loss.device):
+                loss.backward()
         return loss.detach()
 
     def _planned(self) -> AbstractContextManager[None]:

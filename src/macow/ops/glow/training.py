@@ -7,6 +7,7 @@ import triton
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from macow.ops.aside import aside
 from macow.ops.compiling import launch
 from macow.ops.glow import training_kernels as kernels
 from macow.ops.launch import by_image, power_of_two, sum_of_rows
@@ -27,18 +28,19 @@ def gather(x: Tensor, width: int, dtype: torch.dtype, *, mirrored: bool = False)
     return out
 
 
-def scatter(parts: Tensor, shape: tuple[int, int, int, int]) -> Tensor:
-    """The gradient of `gather`, `[pixels, width] -> [B, C, H, W]`, in float32."""
-    batch, channels, height, width = shape
-    pixels = batch * height * width
-    out = parts.new_empty(pixels, channels, dtype=torch.float32)
-    block = min(power_of_two(channels, 16), 64)
+def scatter(parts: Tensor, d_x: Tensor, kept: int, cond: Tensor | None) -> Tensor | None:
+    """The gradient of `gather`: of the channels kept added to `d_x [B, H, W, C]`, that of cond."""
+    batch, height, width, channels = d_x.shape
+    pixels, more = batch * height * width, 0 if cond is None else cond.shape[1]
+    d_cond = d_x.new_empty(batch, height, width, more)
+    block = min(power_of_two(kept + more, 16), 64)
     launch(
-        kernels.scatter, (triton.cdiv(pixels, 64), triton.cdiv(channels, block)),
-        parts, out, pixels, height, width,
-        C=channels, WIDTH=parts.shape[1], BLOCK_P=64, BLOCK_C=block, num_warps=4,
+        kernels.scatter, (triton.cdiv(pixels, 64), triton.cdiv(kept + more, block)),
+        parts, d_x, d_cond, pixels, height, width,
+        C=kept + more, KEPT=kept, CHANNELS=channels, WIDTH=parts.shape[1],
+        BLOCK_P=64, BLOCK_C=block, num_warps=4,
     )  # fmt: skip
-    return out.view(batch, height, width, channels).permute(0, 3, 1, 2)
+    return None if cond is None else d_cond.permute(0, 3, 1, 2)
 
 
 class Blocks(NamedTuple):
@@ -88,7 +90,8 @@ def units(a: Tensor, b: Tensor, bias: Tensor) -> Tensor:
 def units_gradient(a: Tensor, b: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
     """`(a @ b) * elu'` where the ELU gave h, and its sum over pixels."""
     out = torch.empty_like(h)
-    return out, sum_of_rows(_launch(a, b, a, h, out, gradient=True))
+    sums = _launch(a, b, a, h, out, gradient=True)
+    return out, aside(lambda: sum_of_rows(sums), sums)
 
 
 class CouplingStep(torch.autograd.Function):
@@ -165,15 +168,12 @@ class CouplingStep(torch.autograd.Function):
         d_parts = gather(d_out, writing.shape[1], dtype, mirrored=True)
         d_h2, d_middle_bias = units_gradient(d_parts, writing.t(), h2)
         d_h1, d_first_bias = units_gradient(d_h2, mixing.t(), h1)
-        d_given = scatter(d_h1 @ reading.t(), (batch, given.shape[1], height, width))
-        d_x = d_x.permute(0, 3, 1, 2)
-        kept = channels - ctx.transformed
-        d_x[:, :kept] += d_given[:, :kept]
-        d_cond = None if cond is None else d_given[:, kept:]
+        d_last_bias = aside(lambda: d_said.sum(dim=0), d_said)
+        d_cond = scatter(d_h1 @ reading.t(), d_x, channels - ctx.transformed, cond)
         return (
-            d_x, d_cond, _over_pixels(window, d_h1)[: ctx.rows], d_first_bias,
+            d_x.permute(0, 3, 1, 2), d_cond, _over_pixels(window, d_h1)[: ctx.rows], d_first_bias,
             _over_pixels(h1, d_h2), d_middle_bias,
-            _over_pixels(h2, d_parts)[:, : ctx.columns], d_said.sum(dim=0), None, None, None, None,
+            _over_pixels(h2, d_parts)[:, : ctx.columns], d_last_bias, None, None, None, None,
         )  # fmt: skip
 
 

@@ -38,10 +38,14 @@ def gather(
 
 @triton.jit(do_not_specialize=["pixels"])
 def scatter(
-    parts, out, pixels, height, width,
-    C: tl.constexpr, WIDTH: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+    parts, d_x, d_cond, pixels, height, width,
+    C: tl.constexpr, KEPT: tl.constexpr, CHANNELS: tl.constexpr, WIDTH: tl.constexpr,
+    BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    """`out [pixels, C]`: the sum of what the nine pixels that have read one say of it."""
+    """What the nine pixels that have read one say of it, of C channels.
+
+    The first KEPT are added to those of `d_x [pixels, CHANNELS]`, the others are d_cond.
+    """
     pixel, there, _, row, column = _places(pixels, height, width, BLOCK_P)
     channel = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
     mask = there[:, None] & (channel < C)[None, :]
@@ -53,7 +57,12 @@ def scatter(
         at = (pixel + down * width + aside).to(tl.int64)[:, None] * WIDTH
         at += tap * C + channel[None, :]
         total += tl.load(parts + at, mask=mask & inside[:, None], other=0.0).to(tl.float32)
-    tl.store(out + pixel.to(tl.int64)[:, None] * C + channel[None, :], total, mask=mask)
+    kept = mask & (channel < KEPT)[None, :]
+    at_x = d_x + pixel.to(tl.int64)[:, None] * CHANNELS + channel[None, :]
+    tl.store(at_x, total + tl.load(at_x, mask=kept, other=0.0), mask=kept)
+    if C > KEPT:
+        at_cond = d_cond + pixel.to(tl.int64)[:, None] * (C - KEPT) + channel[None, :] - KEPT
+        tl.store(at_cond, total, mask=mask & (channel >= KEPT)[None, :])
 
 
 @triton.jit
@@ -62,7 +71,7 @@ def _read(pointers, known, WHOLE: tl.constexpr):
     return tl.load(pointers) if WHOLE else tl.load(pointers, mask=known, other=0.0)
 
 
-@triton.jit(do_not_specialize=["pixels"])
+@triton.jit(do_not_specialize=["pixels"], do_not_specialize_on_alignment=["bias"])
 def product(
     a, b, bias, h, out, sums, pixels, b_row, b_column,
     K: tl.constexpr, N: tl.constexpr, GRADIENT: tl.constexpr, WHOLE: tl.constexpr,
@@ -125,7 +134,7 @@ def _held(
     return total
 
 
-@triton.jit(do_not_specialize=["pixels"])
+@triton.jit(do_not_specialize=["pixels"], do_not_specialize_on_alignment=["bias"])
 def couple(
     x, parts, bias, raw, y, log_det,
     pixels, height, width, x_image, x_channel, x_row, x_column,

@@ -1,6 +1,6 @@
 """The masked convolution, to learn (`forward`, `convolve`) and to undo (`inverse`, `inverter`)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from torch import Tensor
 from torch.cuda import device_of
@@ -8,6 +8,7 @@ from torch.cuda import device_of
 from macow.ops.masked_conv import reference
 from macow.ops.masked_conv.reference import (
     ORDERS,
+    MaskedConvLayer,
     MaskedConvMatrices,
     MaskedConvWeights,
     Order,
@@ -50,26 +51,20 @@ def inverter(
     return undo
 
 
-def convolve(
-    x: Tensor,
-    matrices: MaskedConvMatrices,
-    size: tuple[int, int],
-    order: Order,
-    context: Tensor | None = None,
-    norm: tuple[Tensor, Tensor] | None = None,
-) -> tuple[Tensor, Tensor | None]:
-    """`forward` by kernels that also know its gradients: y, and a pixel's log-scales summed.
+def convolve(x: Tensor, layers: Sequence[MaskedConvLayer]) -> tuple[Tensor, list[Tensor | None]]:
+    """`forward` of layers by kernels that also know gradients: y, a map `[B, H, W]` for each.
 
-    `size` is the window's, (kh, kw); `norm` are log-scale and shift of an ActNorm before it.
+    A map holds the sum of a pixel's log-scales; an additive layer has none.
     """
-    from macow.ops.masked_conv.training import masked_convolution
+    from macow.ops.masked_conv.training import masked_convolutions
 
     with device_of(x):  # type: ignore[no-untyped-call] # kernels are launched there
-        return masked_convolution(x, matrices, size, order, context, norm)
+        return masked_convolutions(x, layers)
 
 
 __all__ = [
     "ORDERS",
+    "MaskedConvLayer",
     "MaskedConvMatrices",
     "MaskedConvWeights",
     "Order",

@@ -43,6 +43,18 @@ class MaskedConvMatrices(NamedTuple):
     low_mix: Tensor
 
 
+class MaskedConvLayer(NamedTuple):
+    """A masked convolution as kernels take it, after an ActNorm if there is one."""
+
+    matrices: MaskedConvMatrices
+    size: tuple[int, int]
+    """Its window's, (kh, kw)"""
+    order: Order
+    context: Tensor | None = None
+    norm: tuple[Tensor, Tensor] | tuple[None, None] = (None, None)
+    """Log-scale and shift"""
+
+
 def turn(x: Tensor, order: Order) -> Tensor:
     """Turns an image so that the scan goes down its rows."""
     if order in ("right", "left"):

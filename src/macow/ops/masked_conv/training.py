@@ -1,6 +1,8 @@
 """The masked convolution and its gradients in a few launches."""
 
+from collections.abc import Sequence
 from functools import cache
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import torch
@@ -8,10 +10,15 @@ import triton
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from macow.ops.aside import aside
 from macow.ops.compiling import launch
 from macow.ops.launch import by_image, power_of_two, sum_of_rows
 from macow.ops.masked_conv import training_kernels as kernels
-from macow.ops.masked_conv.reference import MaskedConvMatrices, Order
+from macow.ops.masked_conv.reference import MaskedConvLayer, Order
+from macow.ops.masked_conv.weight_kernels import backward_weights
+
+Norm = tuple[Tensor, Tensor]
+"""Log-scale and shift of an ActNorm, `[C]` each."""
 
 
 class _Layout(NamedTuple):
@@ -55,7 +62,7 @@ def _network_blocks(channels: int) -> _Blocks:
     if channels <= 4:
         return _Blocks(64, 16, 64, 2)
     if channels <= 32:
-        return _Blocks(64, 64 if channels <= 16 else 32, 32, 2)
+        return _Blocks(32 if 9 < channels <= 16 else 64, 64 if channels <= 16 else 32, 32, 2)
     return _Blocks(32, 64, 64, 4)
 
 
@@ -91,7 +98,8 @@ KEPT = 32 * 32
 class MaskedConvolution(torch.autograd.Function):
     """`(y, log_det_map [B, H, W])` of `x [B, C, H, W]`; products in low precision, sums in float32.
 
-    The map of an additive layer is None.
+    The map of an additive layer is None. `low` is what windows are read from, if that is there
+    already; with the ActNorm of another convolution after this one, the third result is its `low`.
     """
 
     @staticmethod
@@ -107,9 +115,11 @@ class MaskedConvolution(torch.autograd.Function):
         context: Tensor | None,
         low_kernel: Tensor,
         low_mix: Tensor,
+        low: Tensor | None,
+        then: Norm | None,
         size: tuple[int, int],
         order: Order,
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Keeps its arguments for the gradients, and hidden units of small images."""
         ctx.set_materialize_grads(False)
         x = x.contiguous(memory_format=torch.channels_last)
@@ -122,33 +132,37 @@ class MaskedConvolution(torch.autograd.Function):
         keep = any(ctx.needs_input_grad) and layout.rows * layout.columns <= KEPT
         h = low_kernel.new_empty(layout.pixels, kernel.shape[1]) if keep else None
         norm = _norm(x, log_scale, shift)
-        low = _prepared(x, norm, low_kernel.dtype)
+        low = _prepared(x, norm, low_kernel.dtype) if low is None else low
+        then_low = None if then is None else torch.empty_like(low)
         launch(
             kernels.forward, (triton.cdiv(layout.pixels, blocks.pixels),),
             x, *norm, low, x if context is None else context, low_kernel, bias, low_mix, mix_bias,
-            y, y if log_det is None else log_det, low if h is None else h, *layout[:4],
+            y, y if log_det is None else log_det, low if h is None else h,
+            *(then or norm), low if then_low is None else then_low, *layout[:4],
             **_sizes(x, layout, kernel, size, blocks, BLOCK_C=power_of_two(x.shape[1], 16)),
-            AFFINE=affine, CONDITIONAL=context is not None, KEEP=keep,
+            AFFINE=affine, CONDITIONAL=context is not None, KEEP=keep, THEN=then is not None,
             num_warps=blocks.warps, num_stages=blocks.stages,
         )  # fmt: skip
         ctx.save_for_backward(x, log_scale, shift, bias, mix_bias, context, low_kernel, low_mix, h)
         ctx.size, ctx.order = size, order
-        return y, log_det
+        if then_low is not None:
+            ctx.mark_non_differentiable(then_low)
+        return y, log_det, then_low
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_y: Tensor | None, d_log_det: Tensor | None) -> Any:
+    def backward(ctx: Any, d_y: Tensor | None, d_log_det: Tensor | None, _: None) -> Any:
         """Those of the network's outputs and hidden units, that of x, those of the weights."""
         kept = _Kept(ctx.size, _layout(ctx.saved_tensors[0], ctx.order), *ctx.saved_tensors)
-        low = _prepared(kept.x, kept.norm, kept.kernel.dtype)
+        low = kept.low() if kept.h is None else None  # kept units need no windows
         back = _back_through_network(kept, low, d_y, d_log_det)
         _add_what_windows_say(kept, back)
         d_context = None
         if kept.context is not None:
             batch, hidden, *size = kept.context.shape
             d_context = back.d_h.to(kept.x.dtype).view(batch, *size, hidden).permute(0, 3, 1, 2)
-        d_weights, d_norm = _weight_gradients(kept, low, back)
-        return (back.d_x, *d_norm, *d_weights, d_context, None, None, None, None)
+        d_weights, d_norm = aside(lambda: _weight_gradients(kept, low, back), *kept[2:], low, *back)
+        return (back.d_x, *d_norm, *d_weights, d_context, *[None] * 6)
 
 
 class _Kept(NamedTuple):
@@ -167,11 +181,15 @@ class _Kept(NamedTuple):
     h: Tensor | None
 
     @property
-    def norm(self) -> tuple[Tensor, Tensor]:
+    def norm(self) -> Norm:
         """Log-scale and shift of the ActNorm."""
         return _norm(self.x, self.log_scale, self.shift)
 
-    def sizes(self, blocks: _Blocks, **more: int) -> dict[str, int]:
+    def low(self) -> Tensor:
+        """What windows are read from."""
+        return _prepared(self.x, self.norm, self.kernel.dtype)
+
+    def sizes(self, blocks: _Blocks, **more: int) -> dict[str, int | str]:
         """Constants of a kernel."""
         return _sizes(self.x, self.layout, self.kernel, self.size, blocks, **more)
 
@@ -186,7 +204,7 @@ class _Back(NamedTuple):
 
 
 def _back_through_network(
-    kept: _Kept, low: Tensor, d_y: Tensor | None, d_log_det: Tensor | None
+    kept: _Kept, low: Tensor | None, d_y: Tensor | None, d_log_det: Tensor | None
 ) -> _Back:
     """Of d_x its direct part."""
     x, pixels, outputs = kept.x, kept.layout.pixels, kept.mix.shape[1]
@@ -197,7 +215,7 @@ def _back_through_network(
     blocks = (_network_blocks if kept.h is None else _kept_blocks)(x.shape[1])
     launch(
         kernels.backward, (triton.cdiv(pixels, blocks.pixels),),
-        x, *kept.norm, low, x if kept.context is None else kept.context,
+        x, *kept.norm, h if low is None else low, x if kept.context is None else kept.context,
         kept.kernel, kept.bias, kept.mix, kept.mix_bias,
         d_y.contiguous(memory_format=torch.channels_last), d_log_det,
         h, d_h, d_said, d_x, *kept.layout[:4], *steps,
@@ -223,7 +241,7 @@ def _add_what_windows_say(kept: _Kept, back: _Back) -> None:
 
 
 def _weight_gradients(
-    kept: _Kept, low: Tensor, back: _Back
+    kept: _Kept, low: Tensor | None, back: _Back
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor | None, ...]]:
     """Of kernel, bias, mix and its bias, and of the ActNorm: sums that programs share."""
     channels, (taps, hidden), outputs = kept.x.shape[1], kept.kernel.shape, kept.mix.shape[1]
@@ -241,8 +259,9 @@ def _weight_gradients(
     lengths = [taps * hidden, hidden, hidden * outputs, outputs, channels, channels]
     parts = kept.x.new_empty(programs, sum(lengths))
     launch(
-        kernels.backward_weights, (programs, *tiles),
-        low, back.h, back.d_h, back.d_said, kept.x, back.d_x, kept.norm[0], parts,
+        backward_weights, (programs, *tiles),
+        kept.low() if low is None else low,
+        back.h, back.d_h, back.d_said, kept.x, back.d_x, kept.norm[0], parts,
         *kept.layout[:4], programs, OUTPUTS=outputs,
         **kept.sizes(blocks, BLOCK_O=block_o, BLOCK_C=block_c),
         num_warps=blocks.warps, num_stages=blocks.stages,
@@ -255,10 +274,10 @@ def _weight_gradients(
     return d_weights, tuple(d_norm) or (None, None)
 
 
-def _norm(x: Tensor, log_scale: Tensor | None, shift: Tensor | None) -> tuple[Tensor, Tensor]:
+def _norm(x: Tensor, log_scale: Tensor | None, shift: Tensor | None) -> Norm:
     if log_scale is None or shift is None:
-        nothing = _zeros(x.shape[1], x.device)
-        return nothing, nothing
+        zeros = _zeros(x.shape[1], x.device)
+        return zeros, zeros
     return log_scale, shift
 
 
@@ -273,7 +292,7 @@ def _width(channels: int) -> int:
     return triton.cdiv(channels, 8) * 8
 
 
-def _prepared(x: Tensor, norm: tuple[Tensor, Tensor], dtype: torch.dtype) -> Tensor:
+def _prepared(x: Tensor, norm: Norm, dtype: torch.dtype) -> Tensor:
     batch, channels, height, width = x.shape
     pixels = batch * height * width
     low = x.new_empty(pixels, _width(channels), dtype=dtype)
@@ -287,32 +306,41 @@ def _prepared(x: Tensor, norm: tuple[Tensor, Tensor], dtype: torch.dtype) -> Ten
     return low
 
 
-def _shape(x: Tensor, layout: _Layout, kernel: Tensor, size: tuple[int, int]) -> dict[str, int]:
+def _shape(
+    x: Tensor, layout: _Layout, kernel: Tensor, size: tuple[int, int]
+) -> dict[str, int | str]:
     return {
         "ROWS": layout.rows, "COLUMNS": layout.columns, "C": x.shape[1],
-        "HIDDEN": kernel.shape[1], "KH": size[0], "KW": size[1],
+        "HIDDEN": kernel.shape[1], "KH": size[0], "KW": size[1], "PRECISION": _precision(kernel),
     }  # fmt: skip
+
+
+def _precision(matrix: Tensor) -> str:
+    """How float32 is multiplied: as torch's own convolutions do it."""
+    rounded = matrix.dtype == torch.float32 and torch.backends.cudnn.allow_tf32
+    return "tf32" if rounded else "ieee"
 
 
 def _sizes(
     x: Tensor, layout: _Layout, kernel: Tensor, size: tuple[int, int], blocks: _Blocks, **more: int
-) -> dict[str, int]:
+) -> dict[str, int | str]:
     return _shape(x, layout, kernel, size) | {
         "WIDTH": _width(x.shape[1]),
         "BLOCK_P": blocks.pixels, "BLOCK_H": blocks.units, "BLOCK_K": blocks.entries, **more,
     }  # fmt: skip
 
 
-def masked_convolution(
-    x: Tensor,
-    matrices: MaskedConvMatrices,
-    size: tuple[int, int],
-    order: Order,
-    context: Tensor | None,
-    norm: tuple[Tensor, Tensor] | None = None,
-) -> tuple[Tensor, Tensor | None]:
-    """As `masked_conv.forward`, with a window of size (kh, kw); `norm` is an ActNorm before it."""
-    *trained, low_kernel, low_mix = matrices
-    return MaskedConvolution.apply(  # type: ignore[no-untyped-call]
-        x, *(norm or (None, None)), *trained, context, low_kernel, low_mix, size, order
-    )
+def masked_convolutions(
+    x: Tensor, layers: Sequence[MaskedConvLayer]
+) -> tuple[Tensor, list[Tensor | None]]:
+    """As `masked_conv.forward`, layer after layer: y, and a map of log-dets for each."""
+    low, log_dets = None, []
+    for layer, after in zip_longest(layers, layers[1:]):
+        *trained, low_kernel, low_mix = layer.matrices
+        then = None if after is None else _norm(x, *after.norm)
+        x, log_det, low = MaskedConvolution.apply(  # type: ignore[no-untyped-call]
+            x, *layer.norm, *trained, layer.context, low_kernel, low_mix,
+            low, then, layer.size, layer.order,
+        )  # fmt: skip
+        log_dets.append(log_det)
+    return x, log_dets

@@ -8,12 +8,12 @@ from macow.ops.launch import elu_in, log_sigmoid_in
 PLACES = ["pixels", "start", "row_step", "column_step"]
 """Where things lie: a tensor is `[B * H * W, channels]`, and a scan's pixel (image, row, column) is
 number `image * ROWS * COLUMNS + start + row * row_step + column * column_step` of it."""
-NORM = ["norm_scale", "norm_shift"]
-"""Rows of a stack, which begin anywhere: kernels are the same for all of them."""
+ROWS_OF_STACKS = ["norm_scale", "norm_shift", "bias", "mix_bias", "then_scale", "then_shift"]
+"""They begin anywhere, and kernels are the same for all of them."""
 
 
 @triton.jit
-def _places(
+def places(
     block, pixels, start, row_step, column_step,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK_P: tl.constexpr,
 ):  # fmt: skip
@@ -33,7 +33,7 @@ def _normed(values, norm_scale, norm_shift, channel, known):
     return values * factor[None, :] + shift[None, :]
 
 
-@triton.jit(do_not_specialize=["pixels"], do_not_specialize_on_alignment=NORM)
+@triton.jit(do_not_specialize=["pixels"], do_not_specialize_on_alignment=ROWS_OF_STACKS)
 def prepare(
     x, norm_scale, norm_shift, low, pixels,
     C: tl.constexpr, WIDTH: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
@@ -50,7 +50,7 @@ def prepare(
 
 
 @triton.jit
-def _window(
+def window(
     low, there, row, column, place, k, row_step, column_step,
     COLUMNS: tl.constexpr, WIDTH: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
 ):  # fmt: skip
@@ -71,7 +71,7 @@ def _block(matrix, row, column, known, COLUMNS: tl.constexpr):
 
 
 @triton.jit
-def _row_of(k, C: tl.constexpr, WIDTH: tl.constexpr, TAPS: tl.constexpr):
+def row_of(k, C: tl.constexpr, WIDTH: tl.constexpr, TAPS: tl.constexpr):
     """The kernel's row for an entry of a window, and whether there is one."""
     return k // WIDTH * C + k % WIDTH, (k % WIDTH < C) & (k < TAPS * WIDTH)
 
@@ -80,18 +80,19 @@ def _row_of(k, C: tl.constexpr, WIDTH: tl.constexpr, TAPS: tl.constexpr):
 def _units(
     low, context, kernel, bias, unit, there, row, column, place, row_step, column_step,
     COLUMNS: tl.constexpr, C: tl.constexpr, WIDTH: tl.constexpr, HIDDEN: tl.constexpr,
-    KH: tl.constexpr, KW: tl.constexpr, CONDITIONAL: tl.constexpr, BLOCK_K: tl.constexpr,
+    KH: tl.constexpr, KW: tl.constexpr, CONDITIONAL: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Some hidden units after their ELU, in float32."""
     h = tl.zeros([there.shape[0], unit.shape[0]], tl.float32)
     for first in range(0, KH * KW * WIDTH, BLOCK_K):
         k = first + tl.arange(0, BLOCK_K)
-        window = _window(
+        seen = window(
             low, there, row, column, place, k, row_step, column_step, COLUMNS, WIDTH, KH, KW
         )
-        weight_row, known = _row_of(k, C, WIDTH, KH * KW)
+        weight_row, known = row_of(k, C, WIDTH, KH * KW)
         weight = _block(kernel, weight_row, unit, known, HIDDEN)
-        h = tl.dot(window, weight, h, input_precision="ieee")
+        h = tl.dot(seen, weight, h, input_precision=PRECISION)
     h += tl.load(bias + unit, mask=unit < HIDDEN, other=0.0)[None, :]
     if CONDITIONAL:
         mask = there[:, None] & (unit < HIDDEN)[None, :]
@@ -100,18 +101,23 @@ def _units(
     return elu_in(low.dtype.element_ty, h)
 
 
-@triton.jit(do_not_specialize=PLACES, do_not_specialize_on_alignment=NORM)
+@triton.jit(do_not_specialize=PLACES, do_not_specialize_on_alignment=ROWS_OF_STACKS)
 def forward(
     x, norm_scale, norm_shift, low, context, kernel, bias, mix, mix_bias, y, log_det, h_out,
+    then_scale, then_shift, then_low,
     pixels, start, row_step, column_step,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, C: tl.constexpr, WIDTH: tl.constexpr,
     HIDDEN: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
-    AFFINE: tl.constexpr, CONDITIONAL: tl.constexpr, KEEP: tl.constexpr,
+    AFFINE: tl.constexpr, CONDITIONAL: tl.constexpr, KEEP: tl.constexpr, THEN: tl.constexpr,
+    PRECISION: tl.constexpr,
     BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """`y = x * scale + shift`, and the sum of a pixel's log-scales; KEEP also hidden units."""
+    """`y = x * scale + shift`, and the sum of a pixel's log-scales; KEEP also hidden units.
+
+    THEN another convolution follows: also writes what its windows are read from, as `prepare` does.
+    """
     OUTPUTS: tl.constexpr = 2 * C if AFFINE else C
-    there, row, column, place = _places(
+    there, row, column, place = places(
         tl.program_id(0), pixels, start, row_step, column_step, ROWS, COLUMNS, BLOCK_P
     )
     channel = tl.arange(0, BLOCK_C)
@@ -122,17 +128,17 @@ def forward(
         unit = first_unit + tl.arange(0, BLOCK_H)
         h = _units(
             low, context, kernel, bias, unit, there, row, column, place, row_step, column_step,
-            COLUMNS, C, WIDTH, HIDDEN, KH, KW, CONDITIONAL, BLOCK_K,
+            COLUMNS, C, WIDTH, HIDDEN, KH, KW, CONDITIONAL, PRECISION, BLOCK_K,
         ).to(low.dtype.element_ty)  # fmt: skip
         if KEEP:
             mask = there[:, None] & (unit < HIDDEN)[None, :]
             tl.store(h_out + place[:, None] * HIDDEN + unit[None, :], h, mask=mask)
         mask = (unit < HIDDEN)[:, None] & known[None, :]
         pointers = mix + unit[:, None] * OUTPUTS + channel[None, :]
-        shift = tl.dot(h, tl.load(pointers, mask=mask, other=0.0), shift, input_precision="ieee")
+        shift = tl.dot(h, tl.load(pointers, mask=mask, other=0.0), shift, input_precision=PRECISION)
         if AFFINE:
             weight = tl.load(pointers + C, mask=mask, other=0.0)
-            raw = tl.dot(h, weight, raw, input_precision="ieee")
+            raw = tl.dot(h, weight, raw, input_precision=PRECISION)
     shift += tl.load(mix_bias + channel, mask=known, other=0.0)[None, :]
     there_too = there[:, None] & known[None, :]
     at = place[:, None] * C + channel[None, :]
@@ -143,7 +149,13 @@ def forward(
         log_scale = log_sigmoid_in(low.dtype.element_ty, raw + 2)
         values *= tl.exp(log_scale)
         tl.store(log_det + place, tl.sum(tl.where(there_too, log_scale, 0.0), axis=1), mask=there)
-    tl.store(y + at, values + shift, mask=there_too)
+    values += shift
+    tl.store(y + at, values, mask=there_too)
+    if THEN:
+        values = _normed(values, then_scale, then_shift, channel, known)
+        values = tl.where(known[None, :], values, 0.0)
+        mask = there[:, None] & (channel < WIDTH)[None, :]
+        tl.store(then_low + place[:, None] * WIDTH + channel[None, :], values, mask=mask)
 
 
 @triton.jit
@@ -175,7 +187,8 @@ def _slopes(
 
 
 @triton.jit(
-    do_not_specialize=[*PLACES, "image_step", "pixel_step"], do_not_specialize_on_alignment=NORM
+    do_not_specialize=[*PLACES, "image_step", "pixel_step"],
+    do_not_specialize_on_alignment=ROWS_OF_STACKS,
 )
 def backward(
     x, norm_scale, norm_shift, low, context, kernel, bias, mix, mix_bias,
@@ -183,7 +196,7 @@ def backward(
     pixels, start, row_step, column_step, image_step, pixel_step,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, C: tl.constexpr, WIDTH: tl.constexpr,
     HIDDEN: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
-    AFFINE: tl.constexpr, CONDITIONAL: tl.constexpr, KEPT: tl.constexpr,
+    AFFINE: tl.constexpr, CONDITIONAL: tl.constexpr, KEPT: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_P: tl.constexpr, BLOCK_O: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """The gradients before and after hidden units; d_x gets its direct part.
@@ -194,7 +207,7 @@ def backward(
     `pixel_step`: 0 if they are all the same.
     """
     OUTPUTS: tl.constexpr = 2 * C if AFFINE else C
-    there, row, column, place = _places(
+    there, row, column, place = places(
         tl.program_id(0), pixels, start, row_step, column_step, ROWS, COLUMNS, BLOCK_P
     )
     output = tl.arange(0, BLOCK_O)
@@ -208,12 +221,12 @@ def backward(
         else:
             h = _units(
                 low, context, kernel, bias, unit, there, row, column, place, row_step, column_step,
-                COLUMNS, C, WIDTH, HIDDEN, KH, KW, CONDITIONAL, BLOCK_K,
+                COLUMNS, C, WIDTH, HIDDEN, KH, KW, CONDITIONAL, PRECISION, BLOCK_K,
             ).to(low.dtype.element_ty)  # fmt: skip
             tl.store(pointers, h, mask=mask)
         if AFFINE:
             weight = _block(mix, unit, output, unit < HIDDEN, OUTPUTS)
-            said = tl.dot(h, weight, said, input_precision="ieee")
+            said = tl.dot(h, weight, said, input_precision=PRECISION)
     said += tl.load(mix_bias + output, mask=output < OUTPUTS, other=0.0)[None, :]
     d_said = _slopes(
         x, norm_scale, norm_shift, d_y, d_log_det, d_x, said, there, place, output,
@@ -226,23 +239,23 @@ def backward(
     for first_unit in range(0, HIDDEN, BLOCK_H):
         unit = first_unit + tl.arange(0, BLOCK_H)
         weight = _block(mix, unit, output, unit < HIDDEN, OUTPUTS)
-        d_units = tl.dot(d_said, tl.trans(weight), input_precision="ieee")
+        d_units = tl.dot(d_said, tl.trans(weight), input_precision=PRECISION)
         known = there[:, None] & (unit < HIDDEN)[None, :]
-        places = place[:, None] * HIDDEN + unit[None, :]
-        h = tl.load(units + places, mask=known, other=0.0).to(tl.float32)
-        tl.store(d_h + places, d_units * tl.where(h > 0, 1.0, h + 1), mask=known)
+        at_units = place[:, None] * HIDDEN + unit[None, :]
+        h = tl.load(units + at_units, mask=known, other=0.0).to(tl.float32)
+        tl.store(d_h + at_units, d_units * tl.where(h > 0, 1.0, h + 1), mask=known)
 
 
-@triton.jit(do_not_specialize=PLACES, do_not_specialize_on_alignment=NORM)
+@triton.jit(do_not_specialize=PLACES, do_not_specialize_on_alignment=ROWS_OF_STACKS)
 def backward_x(
     norm_scale, d_h, kernel, d_x,
     pixels, start, row_step, column_step,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, C: tl.constexpr, HIDDEN: tl.constexpr,
-    KH: tl.constexpr, KW: tl.constexpr,
+    KH: tl.constexpr, KW: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Completes d_x: adds what the windows that hold a pixel say, tap by tap; then the ActNorm."""
-    there, row, column, place = _places(
+    there, row, column, place = places(
         tl.program_id(0), pixels, start, row_step, column_step, ROWS, COLUMNS, BLOCK_P
     )
     channel = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
@@ -259,90 +272,9 @@ def backward_x(
             pointers = kernel + (tap * C + channel)[None, :] * HIDDEN + unit[:, None]
             used = (unit < HIDDEN)[:, None] & known[None, :]
             weight = tl.load(pointers, mask=used, other=0.0)
-            total = tl.dot(values, weight, total, input_precision="ieee")
+            total = tl.dot(values, weight, total, input_precision=PRECISION)
     mask = there[:, None] & known[None, :]
     at = place[:, None] * C + channel[None, :]
     total += tl.load(d_x + at, mask=mask, other=0.0)
     factor = tl.exp(tl.load(norm_scale + channel, mask=known, other=0.0))
     tl.store(d_x + at, total * factor[None, :], mask=mask)
-
-
-@triton.jit(do_not_specialize=[*PLACES, "programs"], do_not_specialize_on_alignment=NORM)
-def backward_weights(
-    low, h, d_h, d_said, x, d_x, norm_scale, parts,
-    pixels, start, row_step, column_step, programs,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, C: tl.constexpr, WIDTH: tl.constexpr,
-    HIDDEN: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, OUTPUTS: tl.constexpr,
-    BLOCK_P: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_O: tl.constexpr,
-    BLOCK_C: tl.constexpr,
-):  # fmt: skip
-    """The gradients of kernel, bias, mix and its bias over every so-manieth block of pixels.
-
-    A program of `programs` fills one row of parts, where they lie one after the other; of its
-    blocks of outputs the first ones are entries of a window, then come outputs of mix, and if there
-    is one more, the ActNorm's log-scale and shift.
-    """
-    TAPS: tl.constexpr = KH * KW
-    WINDOWS: tl.constexpr = (TAPS * WIDTH + BLOCK_K - 1) // BLOCK_K
-    MIXES: tl.constexpr = (OUTPUTS + BLOCK_O - 1) // BLOCK_O
-    unit = tl.program_id(2) * BLOCK_H + tl.arange(0, BLOCK_H)
-    known = unit < HIDDEN
-    out_of = parts + tl.program_id(0).to(tl.int64) * (
-        TAPS * C * HIDDEN + HIDDEN + HIDDEN * OUTPUTS + OUTPUTS + 2 * C
-    )
-    if tl.program_id(1) < WINDOWS:
-        k = tl.program_id(1) * BLOCK_K + tl.arange(0, BLOCK_K)
-        total = tl.zeros([BLOCK_K, BLOCK_H], tl.float32)
-        biases = tl.zeros([BLOCK_H], tl.float32)
-        for block in range(tl.program_id(0), tl.cdiv(pixels, BLOCK_P), programs):
-            there, row, column, place = _places(
-                block, pixels, start, row_step, column_step, ROWS, COLUMNS, BLOCK_P
-            )
-            window = _window(
-                low, there, row, column, place, k, row_step, column_step, COLUMNS, WIDTH, KH, KW
-            )
-            mask = there[:, None] & known[None, :]
-            values = tl.load(d_h + place[:, None] * HIDDEN + unit[None, :], mask=mask, other=0.0)
-            total = tl.dot(tl.trans(window), values, total, input_precision="ieee")
-            if tl.program_id(1) == 0:
-                biases += tl.sum(values.to(tl.float32), axis=0)
-        weight_row, is_row = _row_of(k, C, WIDTH, TAPS)
-        pointers = out_of + weight_row[:, None] * HIDDEN + unit[None, :]
-        tl.store(pointers, total, mask=is_row[:, None] & known[None, :])
-        if tl.program_id(1) == 0:
-            tl.store(out_of + TAPS * C * HIDDEN + unit, biases, mask=known)
-    elif tl.program_id(1) < WINDOWS + MIXES:
-        out = (tl.program_id(1) - WINDOWS) * BLOCK_O + tl.arange(0, BLOCK_O)
-        mixed = tl.zeros([BLOCK_H, BLOCK_O], tl.float32)
-        mixed_biases = tl.zeros([BLOCK_O], tl.float32)
-        for number in range(tl.program_id(0), tl.cdiv(pixels, BLOCK_P), programs):
-            exist, _, _, lie = _places(
-                number, pixels, start, row_step, column_step, ROWS, COLUMNS, BLOCK_P
-            )
-            h_mask = exist[:, None] & known[None, :]
-            units = tl.load(h + lie[:, None] * HIDDEN + unit[None, :], mask=h_mask, other=0.0)
-            d_mask = exist[:, None] & (out < OUTPUTS)[None, :]
-            d_out = tl.load(d_said + lie[:, None] * OUTPUTS + out[None, :], mask=d_mask, other=0.0)
-            mixed = tl.dot(tl.trans(units), d_out, mixed, input_precision="ieee")
-            if tl.program_id(2) == 0:
-                mixed_biases += tl.sum(d_out.to(tl.float32), axis=0)
-        mix_of = out_of + TAPS * C * HIDDEN + HIDDEN
-        written = known[:, None] & (out < OUTPUTS)[None, :]
-        tl.store(mix_of + unit[:, None] * OUTPUTS + out[None, :], mixed, mask=written)
-        if tl.program_id(2) == 0:
-            tl.store(mix_of + HIDDEN * OUTPUTS + out, mixed_biases, mask=out < OUTPUTS)
-    else:
-        channel = tl.program_id(2) * BLOCK_C + tl.arange(0, BLOCK_C)
-        factor = tl.exp(tl.load(norm_scale + channel, mask=channel < C, other=0.0))
-        scales = tl.zeros([BLOCK_C], tl.float32)
-        shifts = tl.zeros([BLOCK_C], tl.float32)
-        for turn in range(tl.program_id(0), tl.cdiv(pixels, BLOCK_P), programs):
-            pixel = (turn * BLOCK_P + tl.arange(0, BLOCK_P)).to(tl.int64)
-            mask = (pixel < pixels)[:, None] & (channel < C)[None, :]
-            at = pixel[:, None] * C + channel[None, :]
-            slopes = tl.load(d_x + at, mask=mask, other=0.0)
-            scales += tl.sum(slopes * tl.load(x + at, mask=mask, other=0.0), axis=0)
-            shifts += tl.sum(slopes, axis=0)
-        norm_of = out_of + TAPS * C * HIDDEN + HIDDEN + HIDDEN * OUTPUTS + OUTPUTS + channel
-        tl.store(norm_of, scales, mask=channel < C)
-        tl.store(norm_of + C, shifts / factor, mask=channel < C)
