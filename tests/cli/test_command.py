@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import macow
+from macow.bench import precision
 from macow.cli import VERBS, main
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "original" / "uniform"
@@ -129,6 +130,22 @@ def test_bench_scaling(tmp_path):
     assert size["half the depth"] < size["as it is"] < size["twice the depth"]
     assert size["half the width"] < size["as it is"] < size["twice the width"]
     assert rows["twice the side"]["images"] == "1"
+
+
+def test_bench_precision(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(precision, "TEST_IMAGES", 16)
+    out = tmp_path / "precision.csv"
+    argv = ["bench", "precision", "--preset", "digits", "--device", "cpu"]
+    assert main(argv) == 2
+    assert "--data is missing" in capsys.readouterr().err
+    argv += ["--data", "digits", "--batch_size", "8", "--repeats", "4", "--out", str(out)]
+    assert main(argv) == 0
+    single, low = csv.DictReader(out.read_text().splitlines())
+    assert (single["precision"], low["precision"]) == ("float32", "bfloat16")
+    assert single["test_bits"] == single["test_bits_own"]
+    assert float(low["training_bits"]) == pytest.approx(float(single["training_bits"]), abs=0.05)
+    assert float(low["test_bits"]) == pytest.approx(float(low["test_bits_own"]), abs=0.05)
+    assert low["skipped"] == "0"
 
 
 def test_bench_soak(tmp_path, capsys):

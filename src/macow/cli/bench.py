@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from jsonargparse import Namespace
 
-from macow.bench import data, inverse, sampling, save, scaling, serve, soak, training
+from macow.bench import data, inverse, precision, sampling, save, scaling, serve, soak, training
 from macow.bench.machine import machine
 from macow.cli.parsing import add_computing, parse, parser, positive
 
@@ -20,7 +20,8 @@ of a preset costs beside its forward pass, and that beside the same layers in pl
 what drawing an image costs and loses, of one preset or several (--preset cifar10,glow-cifar10).
 `training`: images a second and memory of whole updates, with gradients clipped and weights
 averaged, also of several presets; their own batch sizes unless one is given. `scaling`: the same of
-a preset, and of it with half and twice the depth and width and with larger images.
+a preset, and of it with half and twice the depth and width and with larger images. `precision`:
+whether --repeats updates in bfloat16 learn what they do in float32 (needs --data).
 `save`: what a checkpoint takes out of training. All figures are medians. `soak`: whether a small
 run that is killed, damaged and resumed --repeats times is still the run it would have been, on this
 machine and its disk. `serve`: what one page waits for 64 pictures, and what 50 clients at once get,
@@ -32,7 +33,7 @@ def run(argv: Sequence[str]) -> None:
     arguments = parser("bench", f"{'|'.join(MEASURES)} [options]", DESCRIPTION)
     arguments.add_argument("name", choices=[*MEASURES], help="which measurement")
     arguments.add_argument("--preset", default="cifar10", help="of which configuration")
-    arguments.add_argument("--data", help="source of images, for `data`")
+    arguments.add_argument("--data", help="source of images, for `data` and `precision`")
     arguments.add_argument(
         "--other_batches", type=list[int], help="further sizes of batch for `sampling`: [200, 400]"
     )
@@ -47,7 +48,8 @@ def run(argv: Sequence[str]) -> None:
     add_computing(arguments, batch_size=None)
     options = parse(arguments, argv)
     if options.batch_size is None:
-        options.batch_size = 0 if options.name in ("training", "scaling") else 16
+        own = options.name in ("training", "scaling", "precision")
+        options.batch_size = 0 if own else 16
     rows = MEASURES[options.name](options)
     where = machine(options.device)
     if not options.quiet:
@@ -140,6 +142,24 @@ def _scaling(options: Namespace) -> list[dict[str, str]]:
     return [_training_row(cost, options) for cost in costs]
 
 
+def _precision(options: Namespace) -> list[dict[str, str]]:
+    if not options.data:
+        raise ValueError("bench precision: --data is missing, as in --data cifar10:PATH")
+    common = (options.batch_size, options.repeats, options.device, options.seed)
+    return [
+        {
+            "precision": learnt.precision,
+            "images": str(learnt.batch_size),
+            "updates": str(options.repeats),
+            "training_bits": f"{learnt.training:.4f}",
+            "skipped": str(learnt.skipped),
+            "test_bits": f"{learnt.test:.4f}",
+            "test_bits_own": f"{learnt.test_own:.4f}",
+        }
+        for learnt in precision.measure(options.data, options.preset, *common)
+    ]
+
+
 def _training_row(cost: training.TrainingCost, options: Namespace) -> dict[str, str]:
     row = {
         "model": cost.preset,
@@ -211,6 +231,7 @@ MEASURES = {
     "sampling": _sampling,
     "training": _training,
     "scaling": _scaling,
+    "precision": _precision,
     "save": _save,
     "soak": _soak,
     "serve": _serve,
