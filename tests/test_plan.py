@@ -2,11 +2,13 @@
 
 import pytest
 import torch
+from torch import Tensor
 
 from cases import CASES
 from macow import plan
 from macow.config import FlowConfig, ModelConfig, VariationalConfig
 from macow.nets.precision import set_network_precision
+from macow.ops import aside
 from macow.plan import Plans
 from macow.volume import Determinants
 from models import images, stirred, tiny_model
@@ -62,6 +64,57 @@ def test_plans_with_kernels_give_the_loss_and_its_gradients(monkeypatch):
     assert_close(learnt(torch.float32), 1e-5)
     set_network_precision(model, torch.float16)  # with bfloat16 the interpreter's products are off
     assert_close(learnt(torch.float16), 1e-2)
+
+
+class Late:
+    """A side whose results are there when it is joined, and not a moment earlier."""
+
+    def __init__(self):
+        self.pending = []
+
+    def start(self, run, read):
+        found = run()
+        flat = (
+            [found] if isinstance(found, Tensor) else [t for part in found for t in _tensors(part)]
+        )
+        self.pending += [(tensor, tensor.clone()) for tensor in flat]
+        for tensor in flat:
+            tensor.fill_(torch.nan)
+        return found
+
+    def join(self):
+        for tensor, value in self.pending:
+            tensor.copy_(value)
+        self.pending = []
+
+
+def _tensors(part):
+    return [part] if isinstance(part, Tensor) else [t for t in part if t is not None]
+
+
+def test_gradients_put_aside_are_waited_for(monkeypatch):
+    """Of layers that are used once, and of a dequantizer's, which every draw of noise uses."""
+    pytest.importorskip("triton")
+    flow = FlowConfig(steps=((1,), (1,)), hidden=(6, 6), units=1)
+    noise = VariationalConfig(flow, cond_channels=2)
+    glow = FlowConfig(steps=((1,), (1,)), hidden=(6, 6), kind="glow")
+    model = stirred(ModelConfig(glow, size=(2, 2), n_bits=8, variational=noise).build())
+    batch = images(1, model)
+    eps = torch.stack([model.draw_noise(batch) for _ in range(2)])
+
+    def gradients():
+        model.zero_grad()
+        with Plans(model).in_use(torch.float32):
+            model(batch, eps=eps[0], more_eps=eps[1:]).mean().backward()
+        aside.join()
+        return [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+    expected, late = gradients(), Late()
+    monkeypatch.setattr(plan, "kernels_train", lambda x: True)  # Triton's interpreter runs them
+    monkeypatch.setattr(aside, "_side", lambda: late)
+    for grad, value in zip(gradients(), expected, strict=True):
+        torch.testing.assert_close(grad, value, atol=1e-4, rtol=1e-4)
+    assert late.pending == []
 
 
 def test_plans_leave_no_trace():

@@ -33,7 +33,7 @@ class Alike:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Within it the layers have what was `made` of their parameters."""
+        """Within it the layers, used once, have what was `made` of their parameters."""
         try:
             for norms in self._groups:
                 self._make(norms)

@@ -2,9 +2,9 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import singledispatch
-from typing import TypeVar
+from contextlib import contextmanager, nullcontext
+from functools import partial, singledispatch
+from typing import Protocol, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -33,16 +33,25 @@ Pass = Callable[[Tensor, Tensor | None, Volume], Tensor]
 B = TypeVar("B", bound=Bijection)
 
 
-def plan(flow: Bijection) -> Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor]]:
-    """As `flow.forward`, with the parameters the flow has when it is called.
+class Planned(Protocol):
+    """As a flow's `forward`, networks computing in type `low` by kernels if one is given."""
 
-    Kernels take what they can where the layers' matrices are there (`normalised`).
-    """
+    def __call__(
+        self, x: Tensor, cond: Tensor | None = None, low: torch.dtype | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """`(y, log_det)`."""
+        ...
+
+
+def plan(flow: Bijection) -> Planned:
+    """A flow's `forward` with the parameters that it has when it is called."""
     run, alike = _pass(flow), Alike(flow)
 
-    def forward(x: Tensor, cond: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(
+        x: Tensor, cond: Tensor | None = None, low: torch.dtype | None = None
+    ) -> tuple[Tensor, Tensor]:
         volume = Volume()
-        with alike.together():
+        with alike.together(), nullcontext() if low is None else normalised(flow, low):
             y = run(x, cond, volume)
             return y, volume.total(x)
 
@@ -56,20 +65,18 @@ class Plans:
         flows = [model.flow]
         if isinstance(model.dequantizer, VariationalDequantizer):
             flows.append(model.dequantizer.flow)
-        self._model = model
         self._plans = [(flow, plan(flow)) for flow in flows]
 
     @contextmanager
     def in_use(self, low: torch.dtype) -> Iterator[None]:
         """Within it the flows compute `forward` as planned, their networks in type `low`."""
-        with normalised(self._model, low):
-            for flow, forward in self._plans:
-                flow.forward = forward  # type: ignore[method-assign,assignment]
-            try:
-                yield
-            finally:
-                for flow, _ in self._plans:
-                    del flow.forward
+        for flow, forward in self._plans:
+            flow.forward = partial(forward, low=low)  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            for flow, _ in self._plans:
+                del flow.forward
 
 
 @singledispatch

@@ -6,6 +6,7 @@ import torch
 pytest.importorskip("triton")
 import gradients
 import kernels
+from macow.ops.launch import sum_of_rows
 from macow.ops.masked_conv import ORDERS, training
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="test_gpu.py runs them there")
@@ -80,6 +81,12 @@ def test_either_result_may_be_all_that_is_used(which):
         for name, grad in found[0].items():
             expected = torch.zeros_like(found[1][name]) if grad is None else grad
             torch.testing.assert_close(found[1][name], expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("rows", [1, 128, 300])
+def test_rows_are_summed(rows):
+    parts = torch.randn(rows, 21, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(sum_of_rows(parts[:, :19]), parts[:, :19].sum(dim=0))
 
 
 def test_sums_are_shared_by_few_programs_and_by_many(monkeypatch):

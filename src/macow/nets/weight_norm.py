@@ -121,7 +121,8 @@ def normalised(model: nn.Module, low: torch.dtype) -> Iterator[None]:
     """Within it the matrices of a model's layers are there, made for all of a shape together.
 
     A matrix is `[kh * kw * in, out]`, what a window is multiplied by, or `[in, kh * kw * out]`, if
-    the layer `writes`. Products take its copy in type `low`.
+    the layer `writes`. Products take its copy in type `low`. Gradients may be put aside, so a layer
+    is used once within it: two gradients would be added before they are there.
     """
     alike: dict[tuple[torch.Size, bool, int], list[WeightNormConv2d]] = {}
     for layer in model.modules():

@@ -56,10 +56,11 @@ class _Compiler:
         arguments: tuple[Any, ...],
         options: dict[str, Any],
     ) -> None:
-        kinds = tuple(map(_kind, kernel.params, arguments))
-        key = (kernel, kinds, tuple(options.items()))
+        # A type stands for a tensor, whose memory must not wait for a compiler.
+        given = [a.dtype if isinstance(a, Tensor) else a for a in arguments]
+        key = (kernel, *map(_kind, kernel.params, given), *options.items())
         if key not in self._found:
-            self._found[key] = self._pool.submit(self._compile, kernel, grid, arguments, options)
+            self._found[key] = self._pool.submit(self._compile, kernel, grid, given, options)
 
     def wait(self) -> None:
         """Until all are there; raises what one of them did."""
@@ -67,19 +68,14 @@ class _Compiler:
             compiled.result()
 
     def _compile(
-        self,
-        kernel: Any,
-        grid: tuple[int, ...],
-        arguments: tuple[Any, ...],
-        options: dict[str, Any],
+        self, kernel: Any, grid: tuple[int, ...], given: list[Any], options: dict[str, Any]
     ) -> None:
         with torch.cuda.device(self._device):
-            kernel.warmup(*arguments, grid=grid, **options)
+            kernel.warmup(*given, grid=grid, **options)
 
 
 def _kind(parameter: Any, argument: Any) -> Hashable:
-    """What a compiler sees of an argument: its type, and whether it divides by 16."""
-    if isinstance(argument, Tensor):
-        aligned = not parameter.do_not_specialize_on_alignment and argument.data_ptr() % 16 == 0
-        return argument.dtype, aligned
+    """What a compiler makes of an argument: of a number, whether it is 1 or divides by 16."""
+    if isinstance(argument, torch.dtype):
+        return argument
     return not parameter.do_not_specialize and (argument == 1, argument % 16 == 0)
