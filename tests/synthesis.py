@@ -1,4 +1,7 @@
-"""The figures of docs/sampling.md and the README out of benchmarks/results (make pages)."""
+"""The figures of docs/sampling.md and the README out of benchmarks/results (make pages).
+
+`learning.py` makes those of docs/scaling.md.
+"""
 
 import csv
 import math
@@ -38,7 +41,7 @@ def slow_down(name: str) -> float:
 
 
 def sizes_table() -> str:
-    return _table(
+    return table(
         "preset, size, paper (TITAN X), authors' code (H200), here (H200), with the snapshot, "
         "best batch, one image alone, loses, plain torch loses",
         [
@@ -55,7 +58,7 @@ def sizes_table() -> str:
 
 
 def peers_table() -> str:
-    return _table(
+    return table(
         "CIFAR-10, paper, slow-down, here (H200), slow-down, pixel by pixel, one image alone",
         [
             [
@@ -79,13 +82,13 @@ def readme_tables() -> str:
         for name, size in SIZES.items()
     ]
     return (
-        _table("(a) CIFAR-10, paper, slow-down, here (H200), slow-down", flows)
+        table("(a) CIFAR-10, paper, slow-down, here (H200), slow-down", flows)
         + "\n"
-        + _table("(b) MaCow, size, paper (TITAN X), authors' code (H200), here (H200)", sizes)
+        + table("(b) MaCow, size, paper (TITAN X), authors' code (H200), here (H200)", sizes)
     )
 
 
-def _table(heads: str, rows: list[list[object]]) -> str:
+def table(heads: str, rows: list[list[object]]) -> str:
     lines = [heads.split(", "), ["---"] * len(heads.split(", ")), *rows]
     return "".join("| " + " | ".join(map(str, line)) + " |\n" for line in lines)
 
@@ -134,7 +137,9 @@ def figure() -> str:
 
 def with_tables(text: str) -> str:
     """A page with the tables it has places for as they ought to be."""
-    made = {"sizes": sizes_table, "peers": peers_table, "speed": readme_tables}
+    from learning import TABLES
+
+    made = {"sizes": sizes_table, "peers": peers_table, "speed": readme_tables, **TABLES}
     for name, make in made.items():
         begin, end = f"<!-- {name}: made by `make pages` -->\n", f"<!-- end of {name} -->\n"
         if begin in text:
@@ -145,7 +150,7 @@ def with_tables(text: str) -> str:
 
 
 def main() -> None:
-    for path in (DOCS / "sampling.md", DOCS.parent / "README.md"):
+    for path in (DOCS / "sampling.md", DOCS / "scaling.md", DOCS.parent / "README.md"):
         path.write_text(with_tables(path.read_text()))
     (DOCS / "sampling.svg").write_text(figure())
 

@@ -9,6 +9,7 @@ from statistics import median
 import pytest
 import torch
 
+import learning
 import macow
 import synthesis
 from macow.bench.images import natural_images
@@ -65,6 +66,21 @@ def test_the_figures_of_sampling_are_measured():
     ]
     assert f"by `model.sampler()` {median(ratios):.2f} times (median of three" in README
     assert len(ratios) == 3
+
+
+def test_the_figures_of_learning_are_measured():
+    found = {row["model"]: row for row in rows("training_gpu.csv")}
+    speed = {name: f"{float(row['images_per_s']):,.0f}" for name, row in found.items()}
+    authors = {name: f"{figures[0]:.0f}" for name, figures in learning.AUTHORS.items()}
+    said = " ".join(README.split())
+    assert f"takes {speed['cifar10']} CIFAR-10 images a second on one H200, " in said
+    assert f"{speed['imagenet64']} of ImageNet-64; the authors' code " in said
+    assert f"code {authors['cifar10']} and {authors['imagenet64']}." in said
+    celeba = found["celebahq256"]
+    gigabytes = float(celeba["peak_mib"]) * 2**20 / 1e9
+    assert f"batch of {celeba['images']} takes {gigabytes:.0f} GB" in said
+    single, low = (float(row["training_bits"]) for row in rows("precision_gpu.csv"))
+    assert f"the same to {abs(low - single):.3f} bits/dim" in said
 
 
 def test_the_tables_of_sampling_are_those_of_the_results():
