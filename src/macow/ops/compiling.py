@@ -47,7 +47,7 @@ class _Compiler:
 
     def __init__(self, pool: ThreadPoolExecutor, device: torch.device) -> None:
         self._pool, self._device = pool, device
-        self._found: dict[Hashable, Future[None]] = {}
+        self._found: dict[Hashable, Future[Any]] = {}
 
     def add(
         self,
@@ -69,9 +69,9 @@ class _Compiler:
 
     def _compile(
         self, kernel: Any, grid: tuple[int, ...], given: list[Any], options: dict[str, Any]
-    ) -> None:
+    ) -> Any:
         with torch.cuda.device(self._device):
-            kernel.warmup(*given, grid=grid, **options)
+            return kernel.warmup(*given, grid=grid, **options)
 
 
 def _kind(parameter: Any, argument: Any) -> Hashable:
