@@ -8,7 +8,7 @@ AUTHORS = {
     "lsun128": (5.7, 1777),
     "celebahq256": (1.9, 5272),
 }
-"""The authors' published code on an H200, images/s and MiB an image (docs/experiments.md)."""
+"""Images/s and MiB an image of the authors' code (docs/experiments.md, 2026-11-15)."""
 UPDATES = 1_500_000
 """Until the paper's learning rate has fallen to a hundredth: its runs' length."""
 LINKS = {8: 450e9, 16: 50e9, 64: 50e9, 512: 50e9}

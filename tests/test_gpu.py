@@ -186,6 +186,8 @@ LEARNERS = {
     "averaged": (dict(ema=0.9, clip=0.1), 1e-3),
     "variational": (dict(variational=True, noise_samples=2), 1e-3),
     "bfloat16": (dict(precision="bfloat16"), 2e-2),
+    "in parts": (dict(batch_steps=2), 1e-3),
+    "variational in parts": (dict(variational=True, noise_samples=2, batch_steps=2), 1e-3),
 }
 
 

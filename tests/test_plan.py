@@ -6,6 +6,8 @@ from torch import Tensor
 
 from cases import CASES
 from macow import plan
+from macow.bijections import ActNorm, Chain, Conv1x1
+from macow.bijections.multiscale import Factor, Squeezed
 from macow.config import FlowConfig, ModelConfig, VariationalConfig
 from macow.nets.precision import set_network_precision
 from macow.ops import aside
@@ -32,6 +34,38 @@ def test_a_plan_is_its_flow(name, measured):
         results.append([y, log_det, *grads])
     for expected, found in zip(*results, strict=True):
         torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)
+
+
+def test_a_plan_counts_every_log_det_once():
+    """Some mixes follow a norm, one does not; those of one size stand on two levels."""
+    inner = Chain(norm=ActNorm(4), mix=Conv1x1(4))
+    flow = Chain(
+        norm=ActNorm(4),
+        mix=Conv1x1(4),
+        again=Conv1x1(4),
+        rest=Squeezed(Factor(ActNorm(16), 4, inner)),
+    ).double()
+    x = torch.randn(2, 4, 4, 4, dtype=torch.double, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        for parameter in flow.parameters():
+            parameter += 0.1 * torch.randn(parameter.shape, dtype=torch.double)
+    for found, expected in zip(plan.plan(flow)(x), flow(x), strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)
+
+
+def test_a_part_may_stand_in_several_places(monkeypatch):
+    mix, norm = Conv1x1(4), ActNorm(4)
+    flow = Chain(norm=norm, mix=mix, more=ActNorm(4), again=mix, norm_again=norm)
+    x = torch.randn(2, 4, 3, 3, generator=torch.Generator().manual_seed(0))
+    gradients, late = [], Late()
+    for forward in (flow, plan.plan(flow)):
+        y, log_det = forward(x)
+        flow.zero_grad()
+        (y.square().sum() + log_det.sum()).backward()
+        gradients.append([p.grad.clone() for p in flow.parameters()])
+        monkeypatch.setattr(aside, "_side", lambda: late)
+    for found, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(found, expected)
 
 
 def test_plans_with_kernels_give_the_loss_and_its_gradients(monkeypatch):

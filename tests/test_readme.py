@@ -80,7 +80,7 @@ def test_the_figures_of_learning_are_measured():
     gigabytes = float(celeba["peak_mib"]) * 2**20 / 1e9
     assert f"batch of {celeba['images']} takes {gigabytes:.0f} GB" in said
     single, low = (float(row["training_bits"]) for row in rows("precision_gpu.csv"))
-    assert f"the same to {abs(low - single):.3f} bits/dim" in said
+    assert f"learnt the same to {abs(low - single):.3f} bits/dim" in said
 
 
 def test_the_tables_of_sampling_are_those_of_the_results():

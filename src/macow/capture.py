@@ -1,6 +1,7 @@
 """What runs on a GPU, captured once as a CUDA graph."""
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -13,13 +14,14 @@ def capture(
 ) -> tuple[torch.cuda.CUDAGraph, Tensor]:
     """`run` as a graph, and where it writes its result; what it reads must stay where it is.
 
-    `warm_up` comes before, twice: to compile what it launches, and to load what cannot be captured.
+    `warm_up` comes before, twice: to compile what it launches, when its numbers mean nothing and no
+    complaint about them counts, and to load what cannot be captured.
     """
     with torch.cuda.device(device):
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            with compiling(stream):
+            with compiling(stream), suppress(Exception):
                 warm_up()
             warm_up()
         torch.cuda.current_stream().wait_stream(stream)

@@ -1,6 +1,6 @@
 """The forward pass of a flow in few launches: what training on a GPU runs. `snapshot`'s twin."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial, singledispatch
@@ -44,7 +44,15 @@ class Planned(Protocol):
 
 
 def plan(flow: Bijection) -> Planned:
-    """A flow's `forward` with the parameters that it has when it is called."""
+    """A flow's `forward` with the parameters that it has when it is called.
+
+    A flow with a part that stands in several places computes as it is: gradients of a layer that is
+    used twice would be added before they are there.
+    """
+    chains = [part for part in flow.modules() if isinstance(part, Chain)]
+    places = Counter(part for chain in chains for part in chain.parts)
+    if places and max(places.values()) > 1:
+        return lambda x, cond=None, low=None: type(flow).forward(flow, x, cond)
     run, alike = _pass(flow), Alike(flow)
 
     def forward(

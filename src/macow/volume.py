@@ -1,6 +1,6 @@
 """The log-dets of a pass on their way to one sum."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 import torch
 from torch import Tensor, nn
@@ -83,15 +83,19 @@ class Determinants:
 
 def _log_scales(norms: list[ActNorm]) -> list[Tensor]:
     """Of those taken together all at once: their gradient is not many small ones."""
-    stacks = {id(norm.made.all_log_scales): norm.made.all_log_scales for norm in norms if norm.made}
-    if sum(map(len, stacks.values())) == len(norms):
-        return list(stacks.values())
-    return [norm.log_scale for norm in norms]
+    stacks = _stacks([norm.made and norm.made.all_log_scales for norm in norms])
+    return stacks or [norm.log_scale for norm in norms]
 
 
 def _log_dets(parts: list[Conv1x1]) -> list[Tensor]:
     """In the same way."""
-    stacks = {id(part.made.all_log_dets): part.made.all_log_dets for part in parts if part.made}
-    if sum(map(len, stacks.values())) == len(parts):
-        return list(stacks.values())
-    return [log_abs_dets([part], part.weight[None]) for part in parts]
+    stacks = _stacks([part.made and part.made.all_log_dets for part in parts])
+    return stacks or [log_abs_dets([part], part.weight[None]) for part in parts]
+
+
+def _stacks(rows_of: list[Tensor | None]) -> list[Tensor]:
+    """The stacks that layers are rows of, if all rows of these and no others are there."""
+    stacks = {id(stack): stack for stack in rows_of if stack is not None}
+    found = Counter(map(id, rows_of))
+    whole = all(found[name] == len(stack) for name, stack in stacks.items())
+    return list(stacks.values()) if whole and not any(stack is None for stack in rows_of) else []

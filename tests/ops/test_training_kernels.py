@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="test_gpu.py r
 @pytest.mark.parametrize("affine", [True, False])
 @pytest.mark.parametrize("shape", kernels.SMALL_SCANS.values(), ids=kernels.SMALL_SCANS)
 def test_a_masked_convolution_knows_its_gradients(shape, affine, monkeypatch):
-    monkeypatch.setattr(training, "KEPT", 1024 if affine else 0)
+    monkeypatch.setattr(training, "KEPT_UP_TO", 1024 if affine else 0)
     gradients.assert_earn_their_tolerance(
         [
             gradients.masked_convolution(*shape, order, affine=affine, extras=order != "down")
@@ -49,7 +49,7 @@ def test_a_coupling_knows_its_gradients(step):
 
 @pytest.mark.parametrize(("limit", "units_kept"), [(13 * 17 - 1, False), (13 * 17, True)])
 def test_the_input_is_kept_and_units_of_small_images(limit, units_kept, monkeypatch):
-    monkeypatch.setattr(training, "KEPT", limit)
+    monkeypatch.setattr(training, "KEPT_UP_TO", limit)
     learnt = gradients.masked_convolution(
         3, 12, (2, 3), (13, 17), "down", affine=True, extras=False
     )

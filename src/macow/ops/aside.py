@@ -78,13 +78,14 @@ class _Side:
 
     def start(self, run: Callable[[], T], read: tuple[Tensor | None, ...]) -> T:
         self._stream.wait_stream(self._main)
-        with torch.cuda.stream(self._stream):
-            result = run()
-        self._under_way.append((self._stream.record_event(), read))
-        while len(self._under_way) > AT_ONCE:
-            done, _ = self._under_way.popleft()  # whose memory may be used again
-            self._main.wait_event(done)
-        return result
+        try:
+            with torch.cuda.stream(self._stream):
+                return run()
+        finally:
+            self._under_way.append((self._stream.record_event(), read))
+            while len(self._under_way) > AT_ONCE:
+                done, _ = self._under_way.popleft()  # whose memory may be used again
+                self._main.wait_event(done)
 
     def join(self) -> None:
         if self._under_way:  # else a stream that is captured would wait for one that is not

@@ -23,8 +23,10 @@ class Flat:
         states = [optimizer.state[p] for p in self._parameters]
         self._moments = []
         for name in ("exp_avg", "exp_avg_sq"):
-            zeros = torch.zeros_like
-            moments = [s.get(name, zeros(p)) for s, p in zip(states, self._parameters, strict=True)]
+            moments = [
+                state[name] if name in state else torch.zeros_like(p)
+                for state, p in zip(states, self._parameters, strict=True)
+            ]
             self._moments.append(_side_by_side(moments))
             for state, moment in zip(states, moments, strict=True):
                 state[name] = moment
@@ -34,22 +36,23 @@ class Flat:
         )
         for state, step in zip(states, self._steps.unbind(), strict=True):
             state["step"] = step
+        self._step = self._steps.max()
         self._averages = None
         if average is not None:
             averages: list[Tensor] = [p for p in average.parameters() if p.requires_grad]
             self._averages = _side_by_side(averages)
 
     def gradients(self) -> Tensor:
-        """A copy of the parameters' gradients, which are let go."""
+        """The parameters' gradients, which become views of it."""
         whole = torch.zeros_like(self._weights)
         known = [
-            (view, p.grad)
-            for view, p in zip(_views(whole, self._parameters), self._parameters, strict=True)
+            (p, view, p.grad)
+            for p, view in zip(self._parameters, _views(whole, self._parameters), strict=True)
             if p.grad is not None
         ]
-        torch._foreach_copy_([view for view, _ in known], [grad for _, grad in known])
-        for p in self._parameters:
-            p.grad = None
+        torch._foreach_copy_([view for _, view, _ in known], [grad for _, _, grad in known])
+        for p, view, _ in known:
+            p.grad = view
         return whole
 
     @torch.no_grad()
@@ -58,12 +61,12 @@ class Flat:
         group = self._group
         first, second = self._moments
         adam(
-            [self._weights], [gradients], [first], [second], [], [self._steps[0]],
+            [self._weights], [gradients], [first], [second], [], [self._step],
             fused=True, capturable=True, grad_scale=scale.float(), found_inf=skipped.float(),
             amsgrad=False, maximize=False, weight_decay=0.0,
             beta1=group["betas"][0], beta2=group["betas"][1], lr=group["lr"], eps=group["eps"],
         )  # fmt: skip
-        self._steps[1:] = self._steps[0]
+        self._steps[:] = self._step
 
     @torch.no_grad()
     def average(self, kept: Tensor) -> None:

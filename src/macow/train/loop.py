@@ -64,6 +64,10 @@ def fit(
     return trainer.shown if trainer.best_step is None else load(folder.path, where)
 
 
+Given = tuple[Tensor, Tensor | None, list[Tensor]]
+"""Images, labels and noise of an update."""
+
+
 class Trainer:
     """A model on its way: what a step changes, and what is shown and kept of it."""
 
@@ -98,7 +102,7 @@ class Trainer:
         self.best_step: int | None = None
         self.best_bits = math.inf
         self.recent: list[float] = []
-        self._ahead: tuple[Tensor, Tensor | None, list[Tensor]] | None = None
+        self._ahead: tuple[int, Given | None] = (0, None)
         self.optimizer = adam(self.model, self.config)
         folder.take(self.model)
         self.console.introduce(train, test, self.model)
@@ -172,11 +176,13 @@ class Trainer:
 
     def update(self) -> tuple[float, float, float]:
         """One update of the weights; says its bits/dim, the gradients' norm, the rate."""
-        images, labels, draws = self._ahead or self._given(self.step)
+        ahead, given = self._ahead
+        images, labels, draws = given if given and ahead == self.step else self._given(self.step)
         lr = learning_rate(self.config, self.step)
         figures = self.learn(images, draws, labels, lr)
-        last = self.step + 1 == self.config.steps
-        self._ahead = None if last else self._given(self.step + 1)  # while a GPU learns
+        after = self.step + 1
+        more = after < self.config.steps
+        self._ahead = after, self._given(after) if more else None  # while a GPU learns
         bits, norm = figures()
         if math.isfinite(norm) and math.isfinite(bits):
             self.skipped_in_a_row = 0
@@ -185,8 +191,7 @@ class Trainer:
         self.step += 1
         return bits, norm, lr
 
-    def _given(self, step: int) -> tuple[Tensor, Tensor | None, list[Tensor]]:
-        """Images, labels and noise of an update."""
+    def _given(self, step: int) -> Given:
         images = self.batches.at(step)
         noise = generator_for(self.seed, "noise", step, device=self.device)
         whole = images.new_empty(self.config.batch_size, *self.model.shape)  # noise is of all of it

@@ -95,9 +95,12 @@ class Update:
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
-            if captured.ready or isinstance(error.__context__, torch.OutOfMemoryError):
+            cause: BaseException = error
+            while cause.__context__ is not None:  # what ends a capture ends in several errors
+                cause = cause.__context__
+            if captured.ready or isinstance(cause, torch.OutOfMemoryError):
                 raise
-            reason = str(error.__context__ or error).partition("\n")[0]
+            reason = str(cause).partition("\n")[0]
             warnings.warn(f"updates are not captured, so they are slow: {reason}", stacklevel=2)
             self._captured = None
             return None

@@ -37,7 +37,7 @@ def scatter(parts: Tensor, d_x: Tensor, kept: int, cond: Tensor | None) -> Tenso
     launch(
         kernels.scatter, (triton.cdiv(pixels, 64), triton.cdiv(kept + more, block)),
         parts, d_x, d_cond, pixels, height, width,
-        C=kept + more, KEPT=kept, CHANNELS=channels, WIDTH=parts.shape[1],
+        C=kept + more, GIVEN=kept, CHANNELS=channels, WIDTH=parts.shape[1],
         BLOCK_P=64, BLOCK_C=block, num_warps=4,
     )  # fmt: skip
     return None if cond is None else d_cond.permute(0, 3, 1, 2)

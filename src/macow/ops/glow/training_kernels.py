@@ -39,12 +39,12 @@ def gather(
 @triton.jit(do_not_specialize=["pixels"])
 def scatter(
     parts, d_x, d_cond, pixels, height, width,
-    C: tl.constexpr, KEPT: tl.constexpr, CHANNELS: tl.constexpr, WIDTH: tl.constexpr,
+    C: tl.constexpr, GIVEN: tl.constexpr, CHANNELS: tl.constexpr, WIDTH: tl.constexpr,
     BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """What the nine pixels that have read one say of it, of C channels.
 
-    The first KEPT are added to those of `d_x [pixels, CHANNELS]`, the others are d_cond.
+    The first GIVEN are added to those of `d_x [pixels, CHANNELS]`, the others are d_cond.
     """
     pixel, there, _, row, column = _places(pixels, height, width, BLOCK_P)
     channel = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
@@ -57,12 +57,12 @@ def scatter(
         at = (pixel + down * width + aside).to(tl.int64)[:, None] * WIDTH
         at += tap * C + channel[None, :]
         total += tl.load(parts + at, mask=mask & inside[:, None], other=0.0).to(tl.float32)
-    kept = mask & (channel < KEPT)[None, :]
+    kept = mask & (channel < GIVEN)[None, :]
     at_x = d_x + pixel.to(tl.int64)[:, None] * CHANNELS + channel[None, :]
     tl.store(at_x, total + tl.load(at_x, mask=kept, other=0.0), mask=kept)
-    if C > KEPT:
-        at_cond = d_cond + pixel.to(tl.int64)[:, None] * (C - KEPT) + channel[None, :] - KEPT
-        tl.store(at_cond, total, mask=mask & (channel >= KEPT)[None, :])
+    if C > GIVEN:
+        at_cond = d_cond + pixel.to(tl.int64)[:, None] * (C - GIVEN) + channel[None, :] - GIVEN
+        tl.store(at_cond, total, mask=mask & (channel >= GIVEN)[None, :])
 
 
 @triton.jit

@@ -91,7 +91,7 @@ def _x_blocks(channels: int) -> _Blocks:
 
 PROGRAMS = 1056
 """So many share the pixels of a sum over all of them."""
-KEPT = 32 * 32
+KEPT_UP_TO = 32 * 32
 """Up to so many pixels of an image hidden units are kept for the gradients, not computed again."""
 
 
@@ -129,7 +129,7 @@ class MaskedConvolution(torch.autograd.Function):
         y = torch.empty_like(x)
         log_det = x.new_empty(x.shape[0], *x.shape[2:]) if affine else None
         layout, blocks = _layout(x, order), _network_blocks(x.shape[1])
-        keep = any(ctx.needs_input_grad) and layout.rows * layout.columns <= KEPT
+        keep = any(ctx.needs_input_grad) and layout.rows * layout.columns <= KEPT_UP_TO
         h = low_kernel.new_empty(layout.pixels, kernel.shape[1]) if keep else None
         norm = _norm(x, log_scale, shift)
         low = _prepared(x, norm, low_kernel.dtype) if low is None else low
@@ -317,7 +317,8 @@ def _shape(
 
 def _precision(matrix: Tensor) -> str:
     """How float32 is multiplied: as torch's own convolutions do it."""
-    rounded = matrix.dtype == torch.float32 and torch.backends.cudnn.allow_tf32
+    cudnn: Any = torch.backends.cudnn
+    rounded = matrix.dtype == torch.float32 and cudnn.conv.fp32_precision == "tf32"
     return "tf32" if rounded else "ieee"
 
 

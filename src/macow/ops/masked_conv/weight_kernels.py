@@ -1,4 +1,4 @@
-"""Kernel of the gradients of a masked convolution's weights: sums over pixels."""
+"""Kernel of the gradients of a masked convolution's weights and ActNorm: sums over pixels."""
 
 import triton
 import triton.language as tl
