@@ -221,17 +221,23 @@ class ModelConfig:
                 f"{max(flow.num_squeezes for flow in flows)} times, got {self.size}"
             )
 
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Of an image, `(C, H, W)`."""
+        return self.channels, *self.size
+
     def build(self) -> FlowModel:
         """A model with fresh weights, to be initialised on images."""
         dequantizer: Dequantizer = UniformDequantizer()
         if self.variational is not None:
             dequantizer = self.variational.build(self.channels, self.n_bits)
-        shape = (self.channels, *self.size)
         if not self.labels:
-            return FlowModel(self.flow.build(self.channels), dequantizer, shape, self.n_bits, self)
+            return FlowModel(
+                self.flow.build(self.channels), dequantizer, self.shape, self.n_bits, self
+            )
         flow = self.flow.build(self.channels, self.label_channels, flat_cond=True)
         label_map = LabelMap(self.labels, self.label_channels)
-        return FlowModel(flow, dequantizer, shape, self.n_bits, self, label_map)
+        return FlowModel(flow, dequantizer, self.shape, self.n_bits, self, label_map)
 
     def outline(self, num_weights: int, where: str | os.PathLike[str]) -> dict[str, Tensor]:
         """Its weights without their values, so that so many found ones can be compared with them.

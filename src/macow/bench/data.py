@@ -31,8 +31,7 @@ def measure(
     config = preset(preset_name)
     train = replace(config.train, batch_size=batch_size or config.train.batch_size, init_images=64)
     config = replace(config, train=train)
-    shape = (config.model.channels, *config.model.size)
-    images, test = (data.load(source, split, shape) for split in ("train", "test"))
+    images, test = (data.load(source, split, config.model.shape) for split in ("train", "test"))
     batches, updates = [], []
     with trainer(config, images, test, device, seed) as run:
         for step in range(repeats + 1):

@@ -38,8 +38,7 @@ def measure(
 ) -> Iterator[Learnt]:
     """The same images and noise in both; a batch of 0 is the preset's."""
     config = preset(preset_name)
-    shape = (config.model.channels, *config.model.size)
-    train, test = (data.load(source, split, shape) for split in ("train", "test"))
+    train, test = (data.load(source, split, config.model.shape) for split in ("train", "test"))
     for precision in ("float32", "bfloat16"):
         changes = replace(
             config.train,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from macow.bench.training import TrainingCost, measure
-from macow.config import RunConfig
+from macow.config import FlowConfig, RunConfig
 from macow.presets import preset
 
 
@@ -12,13 +12,14 @@ def variants(config: RunConfig) -> dict[str, RunConfig]:
     """A configuration, and others that differ in one thing; larger images come in fewer."""
     flow = config.model.flow
 
+    def of(flow: FlowConfig) -> RunConfig:
+        return replace(config, model=replace(config.model, flow=flow))
+
     def deeper(change: Callable[[int], int]) -> RunConfig:
-        steps = tuple(tuple(map(change, level)) for level in flow.steps)
-        return replace(config, model=replace(config.model, flow=replace(flow, steps=steps)))
+        return of(replace(flow, steps=tuple(tuple(map(change, level)) for level in flow.steps)))
 
     def wider(change: Callable[[int], int]) -> RunConfig:
-        hidden = tuple(map(change, flow.hidden))
-        return replace(config, model=replace(config.model, flow=replace(flow, hidden=hidden)))
+        return of(replace(flow, hidden=tuple(map(change, flow.hidden))))
 
     height, width = config.model.size
     larger = replace(

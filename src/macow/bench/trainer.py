@@ -39,8 +39,7 @@ def trainer_on_made_up_images(
     """One with some changes to how it trains, on a single batch."""
     changes = {"batch_size": batch_size, "init_images": min(64, batch_size), **changes}
     config = replace(config, train=replace(config.train, **changes))
-    shape = (config.model.channels, *config.model.size)
-    images = natural_images(batch_size, shape, torch.Generator().manual_seed(seed))
+    images = natural_images(batch_size, config.model.shape, torch.Generator().manual_seed(seed))
     made_up = ArrayImages(images.numpy())
     with trainer(config, made_up, made_up, device, seed) as made:
         yield made

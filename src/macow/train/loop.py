@@ -51,8 +51,7 @@ def fit(
     """
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     folder = RunFolder(Path(run), config, source, seed)
-    shape = (config.model.channels, *config.model.size)
-    train, test = (data.load(source, split, shape) for split in ("train", "test"))
+    train, test = (data.load(source, split, config.model.shape) for split in ("train", "test"))
     folder.check_images(train, test)
     try:
         with memory_advice(config.train):

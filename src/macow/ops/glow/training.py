@@ -62,7 +62,7 @@ def _blocks(inner: int, channels: int, device: torch.device, *, gradient: bool) 
     return Blocks(128, 256, 64, 8, 4 if on_chip(device) > 200_000 else 3)
 
 
-def _launch(
+def _product(
     a: Tensor, b: Tensor, bias: Tensor, h: Tensor, out: Tensor, *, gradient: bool
 ) -> Tensor:
     (pixels, size), channels = a.shape, b.shape[1]
@@ -83,14 +83,14 @@ def _launch(
 def units(a: Tensor, b: Tensor, bias: Tensor) -> Tensor:
     """`elu(a @ b + bias)`, `[pixels, k] -> [pixels, n]`, in their type."""
     out = a.new_empty(len(a), b.shape[1])
-    _launch(a, b, bias, a, out, gradient=False)
+    _product(a, b, bias, a, out, gradient=False)
     return out
 
 
 def units_gradient(a: Tensor, b: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
     """`(a @ b) * elu'` where the ELU gave h, and its sum over pixels."""
     out = torch.empty_like(h)
-    sums = _launch(a, b, a, h, out, gradient=True)
+    sums = _product(a, b, a, h, out, gradient=True)
     return out, aside(lambda: sum_of_rows(sums), sums)
 
 
