@@ -233,6 +233,24 @@ def test_a_captured_update_that_is_not_finite_changes_nothing():
         assert math.isfinite(run.update()[0])
 
 
+def test_kernels_are_compiled_for_the_first_update_and_never_again(monkeypatch):
+    triton = pytest.importorskip("triton")
+    compiled = []
+    monkeypatch.setattr(
+        triton.knobs.runtime, "jit_cache_hook", lambda **found: compiled.append(found["repr"])
+    )
+    config = changed(steps=40, eval_every=10)
+    flow = replace(config.model.flow, hidden=(20,) * len(config.model.flow.hidden))
+    config = replace(config, model=replace(config.model, flow=flow))  # of kernels of its own
+    with trainer(config, *digits(), "cuda", 0) as run:
+        run.update()
+        run.look()
+        assert compiled
+        compiled.clear()
+        run.run()
+    assert not compiled
+
+
 def test_a_sampler_draws_what_the_cpu_draws():
     model = macow.load("digits")
     here = model.sample(9, 0.8, torch.Generator().manual_seed(0))
