@@ -192,6 +192,7 @@ LEARNERS = {
 
 
 @pytest.mark.parametrize("name", LEARNERS)
+@exact_float32()  # a rounded product moves the variational curve by a hundredth in ten updates
 def test_captured_updates_learn_as_eager_ones(name):
     """200 updates by kernels and a graph, and by plain torch one launch at a time."""
     changes, tolerance = LEARNERS[name]

@@ -1,4 +1,4 @@
-"""Compiles the kernels for an H100 or H200 as presets launch them; prints what each one spills.
+"""Compiles the kernels for an H100 or H200 as presets launch them; prints what each one needs.
 
 They are asked for and compiled as before a capture, so shapes and blocks are those of the code.
 """
@@ -73,7 +73,8 @@ with compiling.compiling(hopper):
         (48, 24, 256, 8, False),
     ]:
         learnt = gradients.coupling(channels, transformed, hidden, (side, side), affine=affine)
-        learnt.outcome(learnt.by_kernels(torch.bfloat16), torch.float32)
+        for dtype in (torch.bfloat16, torch.float32):
+            learnt.outcome(learnt.by_kernels(dtype), torch.float32)
         step = kernels.Glow.of(channels, transformed, hidden, (side, side), affine=affine)
         single = step.to(torch.float32)
         glow_kernel.inverse(single.y, glow_kernel.pack(single.weights), None)
@@ -81,7 +82,10 @@ with compiling.compiling(hopper):
 print(
     json.dumps(
         {
-            f"{kernel.__name__} {rest}": spills(compiled.result().asm["cubin"])
+            f"{kernel.__name__} {rest}": (
+                spills(compiled.result().asm["cubin"]),
+                compiled.result().metadata.shared,
+            )
             for (kernel, *rest), compiled in compiler._found.items()
         }
     )

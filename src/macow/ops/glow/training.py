@@ -53,21 +53,24 @@ class Blocks(NamedTuple):
     stages: int
 
 
-def _blocks(inner: int, channels: int, device: torch.device, *, gradient: bool) -> Blocks:
-    """What was fastest on an H200 (docs/experiments.md)."""
+def _blocks(a: Tensor, channels: int, *, gradient: bool) -> Blocks:
+    """What was fastest on an H200 (docs/experiments.md); of float32 what fits."""
+    if a.dtype == torch.float32:
+        return Blocks(64, 64, 32, 4, 3)
     if gradient or channels < 256:
         return Blocks(128, 128 if channels > 64 else 64, 64, 4, 3)
-    if inner <= 64:
+    if a.shape[1] <= 64:
         return Blocks(64, 128, 64, 4, 4)
-    return Blocks(128, 256, 64, 8, 4 if on_chip(device) > 200_000 else 3)
+    return Blocks(128, 256, 64, 8, 4 if on_chip(a.device) > 200_000 else 3)
 
 
 def _product(
     a: Tensor, b: Tensor, bias: Tensor, h: Tensor, out: Tensor, *, gradient: bool
 ) -> Tensor:
     (pixels, size), channels = a.shape, b.shape[1]
-    blocks = _blocks(size, channels, a.device, gradient=gradient)
-    rows, inner = triton.cdiv(pixels, blocks.pixels), min(blocks.inner, power_of_two(size, 16))
+    blocks = _blocks(a, channels, gradient=gradient)
+    rows = triton.cdiv(pixels, blocks.pixels)
+    inner = min(blocks.inner, power_of_two(size, 16))
     sums = a.new_empty(rows if gradient else 0, channels, dtype=torch.float32)
     launch(
         kernels.product, (rows * triton.cdiv(channels, blocks.channels),),
