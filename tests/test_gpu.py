@@ -198,7 +198,7 @@ def test_captured_updates_learn_as_eager_ones(name):
     changes, tolerance = LEARNERS[name]
     curves = []
     for fused in (True, False):
-        config = changed(**{"ema": 0.0, **changes}, steps=200, augment=False)
+        config = changed(**{"ema": 0.0, **changes}, steps=200, mirror=False, shift=0)
         with trainer(config, *digits(), "cuda", 0) as run:
             if not fused:
                 run.learn._captured = run.learn._plans = run.learn._determinants = None

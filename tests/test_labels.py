@@ -210,7 +210,6 @@ def test_processes_see_the_labels_of_their_images():
             8,
             seed=0,
             device=torch.device("cpu"),
-            augmented=False,
             part=part,
             names=source.label_names,
         )

@@ -268,12 +268,17 @@ class TrainConfig:
     """Peak learning rate."""
     warmup: int = 500
     """Updates over which it rises."""
-    schedule: Literal["exponential", "cosine"] = "exponential"
-    """How it falls then: by `decay` an update, or along a cosine over all steps."""
+    schedule: Literal["exponential", "cosine", "linear"] = "exponential"
+    """How it falls then: by `decay` an update, along a cosine over all steps, or not until the last
+    of them and then linearly."""
     decay: float = 0.999997
     """Factor an update of the exponential schedule."""
+    cooldown: float = 0.4
+    """The share of all steps over which the linear schedule falls."""
     min_lr: float = 0.01
     """Where the fall ends, as a part of the peak."""
+    optimizer: Literal["adam", "muon"] = "adam"
+    """Adam for all weights, or Muon for those of the networks' convolutions."""
     betas: tuple[float, float] = (0.9, 0.999)
     """Adam's."""
     eps: float = 1e-8
@@ -288,8 +293,10 @@ class TrainConfig:
     """Whether torch compiles each step of the flow, on a CPU."""
     noise_samples: int = 1
     """Draws of the dequantizer's noise whose log q is averaged; the first goes through the flow."""
-    augment: bool = False
-    """Whether images are shifted by up to 4 pixels and mirrored."""
+    mirror: bool = False
+    """Whether half of the images are mirrored."""
+    shift: int = 0
+    """Pixels that images are shifted by at most, reflected at the border."""
     init_images: int = 2048
     """Images of data-dependent initialisation."""
     log_every: int = 50
@@ -315,11 +322,13 @@ class TrainConfig:
         ):  # fmt: skip
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
-        for name in ("steps", "warmup", "clip", "eval_images", "min_lr", "eps"):
+        for name in ("steps", "warmup", "clip", "shift", "eval_images", "min_lr", "eps"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
         if self.keep < 2:
             raise ValueError(f"keep must be at least 2, lest one be damaged, got {self.keep}")
+        if not 0 < self.cooldown <= 1:
+            raise ValueError(f"cooldown must be above 0 and at most 1, got {self.cooldown}")
         if not 0 <= self.ema < 1:
             raise ValueError(f"ema must be at least 0 and below 1, got {self.ema}")
         if not all(0 <= t < math.inf for t in self.sample_temperatures):

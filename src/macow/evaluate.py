@@ -1,6 +1,7 @@
 """How many bits a set of images costs."""
 
 import math
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ from macow import distribution
 from macow.data.images import Images, label_numbers
 from macow.model import FlowModel
 from macow.nets.precision import exact_float32
+from macow.plan import Plans
 from macow.seeds import generator_for
 
 
@@ -65,6 +67,7 @@ def evaluate(
     model.require_undamaged()
     count = min(len(images), limit or len(images))
     labels = known_labels(model, images)
+    plans = Plans(model) if model.device.type == "cuda" else None
     bounds, log_qs = [], []
     bar = tqdm(
         total=count,
@@ -76,10 +79,11 @@ def evaluate(
         indices = np.arange(start, min(start + batch_size, count))
         batch = torch.from_numpy(images.take(indices)).to(model.device)
         given = None if labels is None else labels[indices]
-        draws = [
-            model.log_terms(batch, _noise(model, batch, seed, indices, k), given)
-            for k in range(num_samples)
-        ]
+        with nullcontext() if plans is None else plans.in_use(torch.float32):
+            draws = [
+                model.log_terms(batch, _noise(model, batch, seed, indices, k), given)
+                for k in range(num_samples)
+            ]
         bounds.append(torch.stack([log_p - log_q for log_p, log_q in draws]).cpu().double())
         log_qs.append(torch.stack([log_q for _, log_q in draws]).cpu().double())
         bar.update(distribution.count() * len(indices))

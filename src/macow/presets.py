@@ -11,7 +11,9 @@ def cifar10() -> RunConfig:
     flow = FlowConfig(
         steps=((4,), (12, 12), (12, 12), (12,)), factors=(4, 4), hidden=(24, 512, 512, 512)
     )
-    return RunConfig(ModelConfig(flow), TrainConfig(batch_size=512, warmup=50, augment=True))
+    return RunConfig(
+        ModelConfig(flow), TrainConfig(batch_size=512, warmup=50, mirror=True, shift=4)
+    )
 
 
 def cifar10_org() -> RunConfig:

@@ -16,7 +16,7 @@ KILLED = -9
         {},
         {"batch_size": 512},
         {"batch_steps": 4},
-        {"augment": False, "ema": 0.0, "schedule": "cosine"},
+        {"mirror": False, "shift": 0, "ema": 0.0, "schedule": "cosine"},
         {"variational": True, "noise_samples": 2},
     ],
     ids=["augmented", "epochs", "accumulating", "plain", "variational"],

@@ -16,7 +16,7 @@ SMALL = [
     "--model.flow.steps", "[[1],[1]]", "--model.flow.factors", "[2]",
     "--model.flow.hidden", "[8,8]", "--train.steps", "4", "--train.batch_size", "16",
     "--train.eval_every", "4", "--train.log_every", "1", "--train.eval_images", "50",
-    "--train.augment", "true", "--train.init_images", "64",
+    "--train.mirror", "true", "--train.shift", "4", "--train.init_images", "64",
 ]  # fmt: skip
 
 

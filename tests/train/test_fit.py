@@ -55,7 +55,7 @@ def test_a_run_fills_its_folder(tmp_path, capsys):
 
 
 def test_the_loss_falls(tmp_path):
-    config = changed(steps=60, log_every=20, eval_every=60, save_every=60, augment=False)
+    config = changed(steps=60, log_every=20, eval_every=60, save_every=60, mirror=False, shift=0)
     fit(config, "digits", tmp_path, quiet=True)
     bits = [row["bits"] for row in rows(tmp_path) if "bits" in row]
     assert bits[-1] < bits[0] - 0.1

@@ -34,7 +34,7 @@ def test_steps_are_adams():
             continue
         if flat is None:
             average.update_parameters(model)
-            flat = Flat(optimizer, average)
+            flat = Flat(model, optimizer, average)
         flat.step(flat.gradients(), torch.ones(()), torch.zeros((), dtype=torch.bool))
         first, *others = (p.grad.untyped_storage().data_ptr() for p in model.parameters())
         assert set(others) == {first}
@@ -48,7 +48,7 @@ def test_steps_are_adams():
 def test_a_skipped_step_changes_nothing_and_an_average_moves():
     model, optimizer = learner()
     average = AveragedModel(model)
-    flat = Flat(optimizer, average)
+    flat = Flat(model, optimizer, average)
     before = copy.deepcopy(model.state_dict())
     gradients_of(model, 0)
     flat.step(flat.gradients(), torch.ones(()), torch.ones((), dtype=torch.bool))
@@ -64,5 +64,5 @@ def test_a_skipped_step_changes_nothing_and_an_average_moves():
 
 def test_weights_begin_where_wide_loads_can():
     model, optimizer = learner()
-    Flat(optimizer, None)
+    Flat(model, optimizer, None)
     assert [p.data_ptr() % 16 for p in model.parameters()] == [0, 0, 0, 0]

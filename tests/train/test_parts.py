@@ -33,15 +33,15 @@ def test_a_batch_may_be_larger_than_the_set():
     assert np.bincount(batch_indices(5, 12, 0, 0), minlength=5).min() >= 2
 
 
-@pytest.mark.parametrize("augmented", [False, True])
-def test_streaming_gives_what_memory_gives(augmented):
-    resident = Batches(ArrayImages(ARRAY), 5, seed=1, device=CPU, augmented=augmented)
+@pytest.mark.parametrize("varied", [{}, {"mirror": True}, {"mirror": True, "shift": 4}])
+def test_streaming_gives_what_memory_gives(varied):
+    resident = Batches(ArrayImages(ARRAY), 5, seed=1, device=CPU, **varied)
     from PIL import Image
 
     lazy = DecodedImages(
         range(23), lambda i: Image.fromarray(ARRAY[i].transpose(1, 2, 0)), (3, 8, 6)
     )
-    streamed = Batches(lazy, 5, seed=1, device=CPU, augmented=augmented)
+    streamed = Batches(lazy, 5, seed=1, device=CPU, **varied)
     assert resident.resident is not None
     assert streamed.resident is None
     for step in (0, 1, 2, 9, 4):
@@ -57,7 +57,7 @@ def crop(image, dy, dx, mirrored):
 
 def test_augmentation_is_a_crop_of_the_reflected_image_or_its_mirror():
     images = torch.from_numpy(ARRAY)
-    moved = augment(images, torch.Generator().manual_seed(0))
+    moved = augment(images, torch.Generator().manual_seed(0), mirror=True, shift=4)
     padded = nn.functional.pad(images.float(), (4, 4, 4, 4), mode="reflect").byte()
     seen = set()
     for image, before in zip(moved, padded, strict=True):

@@ -29,7 +29,7 @@ class Learner:
             self.update._plans = Plans(self.model)
             self.update._determinants = Determinants(self.model)
             self.update._measure()
-            self.update._flat = Flat(optimizer, self.average)
+            self.update._flat = Flat(self.model, optimizer, self.average)
             self.update._captured = lambda given: self.update._pass(given, learn=True)
 
     def learn(self, step, eps=None):

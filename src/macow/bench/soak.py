@@ -34,7 +34,8 @@ CONFIG = RunConfig(
         eval_every=12,
         eval_images=32,
         save_every=3,
-        augment=True,
+        mirror=True,
+        shift=4,
         sample_temperatures=(1.0,),
     ),
 )

@@ -14,9 +14,6 @@ from macow.data import IN_MEMORY
 from macow.data.images import ArrayImages, Images, label_numbers
 from macow.seeds import generator_for, seed_for
 
-REACH = 4
-"""How many pixels augmentation shifts an image at most."""
-
 
 def batch_indices(count: int, batch_size: int, seed: int, step: int) -> np.ndarray:
     """The images of an update: epochs in a row, each in an order of its own, cut into batches."""
@@ -44,18 +41,24 @@ def own_part(config: TrainConfig) -> slice:
 
 
 def augment(
-    images: Tensor, generator: torch.Generator, whole: int | None = None, part: slice = slice(None)
+    images: Tensor,
+    generator: torch.Generator,
+    *,
+    mirror: bool,
+    shift: int,
+    whole: int | None = None,
+    part: slice = slice(None),
 ) -> Tensor:
-    """Mirrors half of the images and moves all by up to 4 pixels, reflecting at the border.
+    """Mirrors half of the images and moves all by up to `shift` pixels, reflecting at the border.
 
     Draws for a batch of `whole` images and uses the `part` of them that these are.
     """
     batch, _, height, width = images.shape
     device = images.device
     size = whole or batch
-    reach = min(REACH, height - 1, width - 1)
+    reach = min(shift, height - 1, width - 1)
     moves = torch.randint(-reach, reach + 1, (2, size, 1), generator=generator)[:, part]
-    mirrored = torch.randint(0, 2, (size, 1), generator=generator)[part].bool()
+    mirrored = torch.randint(0, 1 + mirror, (size, 1), generator=generator)[part].bool()
     moves, mirrored = (t.to(device, non_blocking=True) for t in (moves, mirrored))
     rows = _reflect(torch.arange(height, device=device) + moves[0], height)
     columns = _reflect(torch.arange(width, device=device) + moves[1], width)
@@ -79,7 +82,8 @@ class Batches:
         *,
         seed: int,
         device: torch.device,
-        augmented: bool,
+        mirror: bool = False,
+        shift: int = 0,
         part: slice = slice(None),
         ahead: int = 4,
         names: Sequence[str] = (),
@@ -89,7 +93,7 @@ class Batches:
         self.batch_size = batch_size
         self.seed = seed
         self.device = device
-        self.augmented = augmented
+        self.mirror, self.shift = mirror, shift
         self.part = part
         self.ahead = ahead
         labels = label_numbers(images, names) if names else None
@@ -110,9 +114,15 @@ class Batches:
                 if later not in self.reading:
                     self.reading[later] = self.readers.submit(self._read, later)
             batch = self.reading.pop(step).result().to(self.device, non_blocking=True)
-        if self.augmented:
-            generator = generator_for(self.seed, "augment", step)
-            batch = augment(batch, generator, self.batch_size, self.part)
+        if self.mirror or self.shift:
+            batch = augment(
+                batch,
+                generator_for(self.seed, "augment", step),
+                mirror=self.mirror,
+                shift=self.shift,
+                whole=self.batch_size,
+                part=self.part,
+            )
         return batch
 
     def labels_at(self, step: int) -> Tensor | None:

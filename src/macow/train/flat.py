@@ -1,46 +1,48 @@
 """All weights side by side: what is done to each of them is one launch for all."""
 
+from itertools import groupby
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim.adam import adam
 from torch.optim.swa_utils import AveragedModel
+
+from macow.train import muon
+from macow.train.muon import as_matrix
 
 ALIGNED = 4
 """Numbers in 16 bytes: kernels read whole ones."""
 
 
 class Flat:
-    """The weights that Adam trains, its moments and their average, each in one tensor.
+    """The weights that an optimizer trains, its moments and their average, each in one tensor.
 
     Parameters and the optimizer's state become views of these, so that whoever knows them sees what
     happens here.
     """
 
-    def __init__(self, optimizer: torch.optim.Adam, average: AveragedModel | None) -> None:
-        (self._group,) = optimizer.param_groups
-        self._parameters: list[Tensor] = self._group["params"]
+    def __init__(
+        self, model: nn.Module, optimizer: torch.optim.Adam, average: AveragedModel | None
+    ) -> None:
+        *muons, self._group = optimizer.param_groups
+        self._matrices: list[Tensor] = [p for group in muons for p in group["params"]]
+        others: list[Tensor] = self._group["params"]
+        self._parameters = self._matrices + others
         self._weights = _side_by_side(self._parameters)
-        states = [optimizer.state[p] for p in self._parameters]
-        self._moments = []
-        for name in ("exp_avg", "exp_avg_sq"):
-            moments = [
-                state[name] if name in state else torch.zeros_like(p)
-                for state, p in zip(states, self._parameters, strict=True)
-            ]
-            self._moments.append(_side_by_side(moments))
-            for state, moment in zip(states, moments, strict=True):
-                state[name] = moment
-        first = self._parameters[0]
+        self._means = _moments(optimizer, "exp_avg", self._parameters)
+        self._squares = _moments(optimizer, "exp_avg_sq", others)
+        states = [optimizer.state[p] for p in others]
         self._steps = torch.stack(
-            [torch.as_tensor(s.get("step", 0.0)).to(first.device) for s in states]
+            [torch.as_tensor(s.get("step", 0.0)).to(others[0].device) for s in states]
         )
         for state, step in zip(states, self._steps.unbind(), strict=True):
             state["step"] = step
         self._step = self._steps.max()
         self._averages = None
         if average is not None:
-            averages: list[Tensor] = [p for p in average.parameters() if p.requires_grad]
-            self._averages = _side_by_side(averages)
+            own: list[Tensor] = list(model.parameters())
+            of = dict(zip(own, average.module.parameters(), strict=True))
+            self._averages = _side_by_side([of[p] for p in self._parameters])
 
     def gradients(self) -> Tensor:
         """The parameters' gradients, which become views of it."""
@@ -57,11 +59,20 @@ class Flat:
 
     @torch.no_grad()
     def step(self, gradients: Tensor, scale: Tensor, skipped: Tensor) -> None:
-        """Adam's, by gradients divided by scale; none if it is to be skipped."""
-        group = self._group
-        first, second = self._moments
+        """The optimizer's, by gradients divided by scale; none if it is to be skipped."""
+        group, place = self._group, 0
+        for shape, alike in groupby(self._matrices, as_matrix):
+            rooms = [_room(p) for p in alike]
+            count, room = len(rooms), rooms[0]
+            weights, slopes, means = (
+                whole[place:].as_strided((count, *shape), (room, shape[1], 1))
+                for whole in (self._weights, gradients, self._means)
+            )
+            muon.step(weights, slopes / scale, means, group["lr"], skipped)
+            place += count * room
         adam(
-            [self._weights], [gradients], [first], [second], [], [self._step],
+            [self._weights[place:]], [gradients[place:]], [self._means[place:]], [self._squares],
+            [], [self._step],
             fused=True, capturable=True, grad_scale=scale.float(), found_inf=skipped.float(),
             amsgrad=False, maximize=False, weight_decay=0.0,
             beta1=group["betas"][0], beta2=group["betas"][1], lr=group["lr"], eps=group["eps"],
@@ -73,6 +84,12 @@ class Flat:
         """Moves the average, if there is one, towards the weights: of the old one so much stays."""
         if self._averages is not None:
             self._averages.lerp_(self._weights, (1 - kept).to(self._weights))
+
+
+def _moments(optimizer: torch.optim.Adam, name: str, parameters: list[Tensor]) -> Tensor:
+    """One of each parameter's, side by side; zeros where there is none yet."""
+    moments = [optimizer.state[p].setdefault(name, torch.zeros_like(p)) for p in parameters]
+    return _side_by_side(moments)
 
 
 def _views(whole: Tensor, like: list[Tensor]) -> list[Tensor]:

@@ -26,7 +26,7 @@ from macow.train.batches import Batches, own_part
 from macow.train.console import Console, Timer
 from macow.train.health import NOWHERE, culprit
 from macow.train.interruption import Interruption, memory_advice
-from macow.train.optimiser import Average, adam, first_weights, learning_rate
+from macow.train.optimiser import Average, first_weights, learning_rate, optimizer_of
 from macow.train.report import run_baselines, write_report
 from macow.train.run_folder import RunFolder
 from macow.train.samples import sample_grid
@@ -91,7 +91,8 @@ class Trainer:
             self.config.batch_size,
             seed=seed,
             device=device,
-            augmented=self.config.augment,
+            mirror=self.config.mirror,
+            shift=self.config.shift,
             part=own_part(self.config),
             names=config.model.labels,
         )
@@ -102,7 +103,7 @@ class Trainer:
         self.best_bits = math.inf
         self.recent: list[float] = []
         self._ahead: tuple[int, Given | None] = (0, None)
-        self.optimizer = adam(self.model, self.config)
+        self.optimizer = optimizer_of(self.model, self.config)
         folder.take(self.model)
         self.console.introduce(train, test, self.model)
         resumed = checkpoint.load_newest(folder.checkpoints, folder.check)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from contextlib import closing
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,31 +12,46 @@ from macow.config import TrainConfig
 from macow.data.images import Images
 from macow.initialize import initializing
 from macow.model import FlowModel
+from macow.nets.weight_norm import WeightNormConv2d
 from macow.seeds import generator_for
 from macow.train.batches import Batches
 from macow.train.console import Console
+from macow.train.muon import MuonAndAdam
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:
-    """Linear warm-up, then an exponential or a cosine fall to `min_lr` of the peak."""
+    """Linear warm-up, then an exponential, a cosine or a late linear fall to `min_lr` of it."""
     if step < config.warmup:
         return config.lr * (step + 1) / config.warmup
     since = step - config.warmup
     if config.schedule == "exponential":
         return config.lr * max(config.decay**since, config.min_lr)
-    progress = min(1.0, since / max(1, config.steps - config.warmup))
-    fall = 0.5 * (1 + math.cos(math.pi * progress))
+    if config.schedule == "cosine":
+        progress = min(1.0, since / max(1, config.steps - config.warmup))
+        fall = 0.5 * (1 + math.cos(math.pi * progress))
+    else:
+        left = max(0, config.steps - step)
+        fall = min(1.0, left / (config.cooldown * config.steps))
     return config.lr * (config.min_lr + (1 - config.min_lr) * fall)
 
 
-def adam(model: FlowModel, config: TrainConfig) -> torch.optim.Adam:
-    """Adam as in the paper; on a GPU fused, with its rate there, so that a step can be captured."""
+def optimizer_of(model: FlowModel, config: TrainConfig) -> torch.optim.Adam:
+    """On a GPU fused, with its rate there, so that a step can be captured."""
     on_gpu = model.device.type == "cuda"
-    parameters = [p for p in model.parameters() if p.requires_grad]
     rate = torch.tensor(config.lr, device=model.device) if on_gpu else config.lr
-    return torch.optim.Adam(
-        parameters, lr=rate, betas=config.betas, eps=config.eps, fused=on_gpu, capturable=on_gpu
-    )
+    options: dict[str, Any] = {
+        "lr": rate,
+        "betas": config.betas,
+        "eps": config.eps,
+        "fused": on_gpu,
+        "capturable": on_gpu,
+    }
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    if config.optimizer == "adam":
+        return torch.optim.Adam(parameters, **options)
+    matrices = [m.direction for m in model.modules() if isinstance(m, WeightNormConv2d)]
+    others = [p for p in parameters if p not in set(matrices)]
+    return MuonAndAdam(matrices, others, **options)
 
 
 class Average:
@@ -73,7 +89,8 @@ def first_weights(
         count,
         seed=seed,
         device=model.device,
-        augmented=config.augment,
+        mirror=config.mirror,
+        shift=config.shift,
         ahead=1,
         names=model.labels,
     )

@@ -46,7 +46,7 @@ class Update:
         alone = distribution.count() == 1 and config.batch_steps == 1
         self._plans = Plans(model) if on_gpu else None
         self._determinants = Determinants(model) if on_gpu else None
-        self._flat = Flat(optimizer, average) if on_gpu and alone else None
+        self._flat = Flat(model, optimizer, average) if on_gpu and alone else None
         self._captured = None if self._flat is None else _Captured(self._pass)
         self._seen = 0 if average is None else int(average.n_averaged)
         self._measure()
