@@ -8,7 +8,7 @@ from torch.optim.adam import adam
 from torch.optim.swa_utils import AveragedModel
 
 from macow.train import muon
-from macow.train.muon import as_matrix
+from macow.train.muon import Stack, as_matrix
 
 ALIGNED = 4
 """Numbers in 16 bytes: kernels read whole ones."""
@@ -25,9 +25,14 @@ class Flat:
         self, model: nn.Module, optimizer: torch.optim.Adam, average: AveragedModel | None
     ) -> None:
         *muons, self._group = optimizer.param_groups
-        self._matrices: list[Tensor] = [p for group in muons for p in group["params"]]
+        matrices: list[Tensor] = [p for group in muons for p in group["params"]]
         others: list[Tensor] = self._group["params"]
-        self._parameters = self._matrices + others
+        self._parameters = matrices + others
+        self._matrices = sum(map(_room, matrices))
+        self._stacks = []
+        for shape, alike in groupby(matrices, as_matrix):
+            rooms = [_room(p) for p in alike]
+            self._stacks.append(Stack(len(rooms), rooms[0], *shape))
         self._weights = _side_by_side(self._parameters)
         self._means = _moments(optimizer, "exp_avg", self._parameters)
         self._squares = _moments(optimizer, "exp_avg_sq", others)
@@ -60,18 +65,14 @@ class Flat:
     @torch.no_grad()
     def step(self, gradients: Tensor, scale: Tensor, skipped: Tensor) -> None:
         """The optimizer's, by gradients divided by scale; none if it is to be skipped."""
-        group, place = self._group, 0
-        for shape, alike in groupby(self._matrices, as_matrix):
-            rooms = [_room(p) for p in alike]
-            count, room = len(rooms), rooms[0]
-            weights, slopes, means = (
-                whole[place:].as_strided((count, *shape), (room, shape[1], 1))
-                for whole in (self._weights, gradients, self._means)
-            )
-            muon.step(weights, slopes / scale, means, group["lr"], skipped)
-            place += count * room
+        group, ours = self._group, self._matrices
+        if ours:
+            muon.step(
+                self._weights[:ours], gradients[:ours] / scale, self._means[:ours],
+                group["lr"], skipped, self._stacks,
+            )  # fmt: skip
         adam(
-            [self._weights[place:]], [gradients[place:]], [self._means[place:]], [self._squares],
+            [self._weights[ours:]], [gradients[ours:]], [self._means[ours:]], [self._squares],
             [], [self._step],
             fused=True, capturable=True, grad_scale=scale.float(), found_inf=skipped.float(),
             amsgrad=False, maximize=False, weight_decay=0.0,

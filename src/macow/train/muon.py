@@ -1,13 +1,13 @@
 """Muon (Jordan et al., 2024): a matrix moves as far in every direction that its gradient has.
 
-Adam moves all numbers alike but knows nothing of the matrix they belong to, so a few directions get
-most of a step. Here the running mean of gradients is replaced by the nearest orthogonal matrix.
+Adam scales each number by itself and knows nothing of the matrix it belongs to, so a few directions
+get most of a step. Here the running mean of gradients is replaced by the nearest orthogonal matrix.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,31 +19,54 @@ TURNS = 5
 """Of the iteration: most singular values are then between 0.7 and 1.2."""
 
 
+class Stack(NamedTuple):
+    """Matrices of one shape, one after the other, each with some room."""
+
+    number: int
+    room: int
+    rows: int
+    columns: int
+
+    def of(self, flat: Tensor) -> Tensor:
+        """`[number, rows, columns]`, where they begin."""
+        return flat.as_strided((self.number, self.rows, self.columns), (self.room, self.columns, 1))
+
+
 def orthogonal(matrices: Tensor) -> Tensor:
-    """Roughly the nearest ones with orthogonal rows or columns, `[..., rows, columns]`.
+    """Roughly the nearest ones with orthogonal rows or columns, `[n, rows, columns]`.
 
     An odd polynomial of a matrix is that of its singular values; this one, of degree five, drives
     them towards 1.
     """
-    x = matrices.mT if matrices.shape[-2] > matrices.shape[-1] else matrices
-    x = x / (torch.linalg.matrix_norm(x, keepdim=True) + 1e-12)
+    tall = matrices.shape[1] > matrices.shape[2]
+    x = matrices.mT if tall else matrices
+    x = x / (torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True) + 1e-12)
     x = x.bfloat16() if x.is_cuda else x
     for _ in range(TURNS):
         square = x @ x.mT
-        x = 3.4445 * x + (-4.7750 * square + 2.0315 * square @ square) @ x
-    x = x.to(matrices)
-    return x.mT if matrices.shape[-2] > matrices.shape[-1] else x
+        polynomial = torch.baddbmm(square, square, square, beta=-4.7750, alpha=2.0315)
+        x = torch.baddbmm(x, polynomial, x, beta=3.4445)
+    return x.mT if tall else x
 
 
 def step(
-    weights: Tensor, gradients: Tensor, means: Tensor, rate: float | Tensor, skipped: Tensor
+    weights: Tensor,
+    gradients: Tensor,
+    means: Tensor,
+    rate: float | Tensor,
+    skipped: Tensor,
+    stacks: Sequence[Stack],
 ) -> None:
-    """Changes matrices `[n, rows, columns]` and the means of their gradients, unless skipped."""
-    known = torch.where(skipped, means, means.lerp(gradients, 1 - MOMENTUM))
-    ahead = gradients.lerp(known, MOMENTUM)
-    size = SIZE * math.sqrt(max(weights.shape[1:]))
-    weights.copy_(torch.where(skipped, weights, weights - rate * size * orthogonal(ahead)))
-    means.copy_(known)
+    """Changes matrices and the means of their gradients, all flat, unless it is to be skipped."""
+    means.copy_(torch.where(skipped, means, means.lerp(gradients, 1 - MOMENTUM)))
+    ahead = gradients.lerp(means, MOMENTUM)
+    moves = torch.zeros_like(ahead)
+    place = 0
+    for stack in stacks:
+        size = SIZE * math.sqrt(max(stack.rows, stack.columns))
+        stack.of(moves[place:]).copy_(size * orthogonal(stack.of(ahead[place:])))
+        place += stack.number * stack.room
+    weights.sub_(torch.where(skipped, 0.0, rate * moves))
 
 
 class MuonAndAdam(torch.optim.Adam):
@@ -68,9 +91,11 @@ class MuonAndAdam(torch.optim.Adam):
             means = [self.state[p].setdefault("exp_avg", torch.zeros_like(p)) for p in parameters]
             gradients = [p.grad for p in parameters]
             weights, slopes, known = (
-                torch.stack(tensors).view(-1, *shape) for tensors in (parameters, gradients, means)
+                torch.stack(tensors).flatten() for tensors in (parameters, gradients, means)
             )
-            step(weights, slopes, known, ours["lr"], weights.new_zeros((), dtype=torch.bool))
+            stack = Stack(len(parameters), parameters[0].numel(), *shape)
+            never = weights.new_zeros((), dtype=torch.bool)
+            step(weights, slopes, known, ours["lr"], never, [stack])
             for tensors, changed in ((parameters, weights), (means, known)):
                 torch._foreach_copy_(tensors, list(changed.view(-1, *parameters[0].shape)))
 
