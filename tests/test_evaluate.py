@@ -10,7 +10,7 @@ from macow.baselines import baselines
 from macow.data.images import ArrayImages
 from macow.evaluate import evaluate
 from macow.pictures import grid
-from macow.sampler import draw, latents
+from macow.sampler import latents
 from macow.score import Reference
 from models import images, tiny_model
 
@@ -73,8 +73,8 @@ def test_a_sample_is_known_by_its_number():
     model = tiny_model()
     assert torch.equal(latents(model.shape, 3, [4])[0], latents(model.shape, 3, range(6))[4])
     sampler = model.sampler()
-    together = draw(sampler, range(5), temperature=0.5, seed=3)
-    apart = torch.cat([draw(sampler, [n], temperature=0.5, seed=3) for n in range(5)])
+    together = sampler.numbered(range(5), 0.5, seed=3)
+    apart = torch.cat([sampler.numbered([n], 0.5, seed=3) for n in range(5)])
     assert (together.int() - apart.int()).abs().max() <= 1
 
 

@@ -153,6 +153,24 @@ def spoil_config(change):
     return spoil
 
 
+def test_half_the_bits_of_networks_are_enough(tmp_path):
+    model = tiny_model()
+    batch = images(8, model)
+    model.save_pretrained(tmp_path / "whole")
+    model.save_pretrained(tmp_path / "half", half=True)
+    sizes = [(tmp_path / n / "model.safetensors").stat().st_size for n in ("whole", "half")]
+    assert sizes[1] < 0.9 * sizes[0]
+    back = macow.load(tmp_path / "half")
+    assert back.dtype == torch.float32
+    for name, weight in model.state_dict().items():
+        kept = weight.half().float() if name.endswith(".direction") else weight
+        assert torch.equal(back.state_dict()[name], kept)
+    found, expected = (
+        m.bits_per_dim(batch, generator=torch.Generator().manual_seed(0)) for m in (back, model)
+    )
+    torch.testing.assert_close(found, expected, atol=2e-3, rtol=0)
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [

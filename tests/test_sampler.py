@@ -69,3 +69,38 @@ def test_bad_latents_are_refused():
         sampler.sample(0)
     with pytest.raises(FloatingPointError, match="decoding of 2 of 2 images gave NaN"):
         sampler.decode(good * 1e30)
+
+
+def lost_above(limit):
+    """An inverse that leads nowhere from some latents."""
+
+    def invert(z, cond=None):
+        nowhere = z[:, :1, :1, :1] > limit
+        return torch.where(nowhere, torch.inf, z.clamp(-0.9, 0.9))
+
+    return invert
+
+
+def test_draws_that_lead_to_no_image_are_drawn_again(monkeypatch):
+    model = tiny_model()
+    sampler = model.sampler()
+    monkeypatch.setattr(sampler, "_undo", lost_above(0.2))
+    together = sampler.numbered(range(12), seed=5)
+    assert sampler.drawn_again > 0
+    alone = torch.cat([sampler.numbered([n], seed=5) for n in range(12)])
+    assert torch.equal(together, alone)
+    assert len(sampler.sample(12, generator=torch.Generator().manual_seed(0))) == 12
+    monkeypatch.setattr(model.flow, "inverse", lost_above(0.2))
+    drawn = [model.sample(12, generator=torch.Generator().manual_seed(0)) for _ in range(2)]
+    assert torch.equal(*drawn)
+
+
+def test_a_model_that_leads_nowhere_says_so(monkeypatch):
+    model = tiny_model()
+    sampler = model.sampler()
+    monkeypatch.setattr(sampler, "_undo", lost_above(-torch.inf))
+    with pytest.raises(FloatingPointError, match="3 of 3 images"):
+        sampler.numbered(range(3))
+    monkeypatch.setattr(model.flow, "inverse", lost_above(-torch.inf))
+    with pytest.raises(FloatingPointError, match="3 of 3 images"):
+        model.sample(3)

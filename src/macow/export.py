@@ -28,11 +28,13 @@ An exact-likelihood model of images: a masked convolutional flow (MaCow, Ma et a
 """
 
 
-def export(model: FlowModel, folder: Path, reference: Reference | None = None) -> None:
+def export(
+    model: FlowModel, folder: Path, reference: Reference | None = None, *, half: bool = False
+) -> None:
     """Writes `config.json`, `model.safetensors`, `README.md` and, where known, `reference.json`."""
     for name in ("reference.json", "likelihood.pt2"):
         (folder / name).unlink(missing_ok=True)  # another model's, perhaps
-    model.save_pretrained(folder)
+    model.save_pretrained(folder, half=half)
     figures = "No reference images: percentiles need `--reference SOURCE`."
     if reference is not None:
         reference.write(folder)

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -26,7 +26,7 @@ from macow.inputs import require_floats, require_image_batch, require_noise, req
 from macow.nets.label_map import LabelMap, condition
 from macow.nets.precision import exact_float32
 from macow.ops.serving import finite_or_plain
-from macow.sampler import Sampler, draw_latents
+from macow.sampler import Sampler, drawn_until_finite, latents_drawn
 from macow.weights import require_finite, require_finite_weights, write_model
 
 if TYPE_CHECKING:
@@ -170,6 +170,7 @@ class FlowModel(nn.Module):
     # Pictures and latents
 
     @torch.no_grad()
+    @exact_float32()
     def sample(
         self,
         count: int,
@@ -181,11 +182,22 @@ class FlowModel(nn.Module):
 
         Temperature multiplies the prior's standard deviation; labels, if not given, take turns.
         Latents are drawn on the CPU, image by image, so that pictures depend neither on the device
-        nor on how many are drawn at once.
+        nor on how many are drawn at once. Those that lead to no image are drawn again.
         """
-        z = draw_latents(self.shape, count, temperature, generator)
+        self._require_initialized()
+        draw = latents_drawn(self.shape, count, temperature, generator)
         labels = self.labels_in_turn(range(count)) if labels is None else labels
-        return self.decode(z.to(self.device, self.dtype), labels)
+        if self.label_map is not None and labels is not None:
+            self.label_map.check(labels, count)
+        cond = self.condition(labels)
+
+        def invert(z: Tensor, places: Sequence[int]) -> Tensor:
+            given = None if cond is None else cond[list(places)]
+            return self.flow.inverse(z.to(self.device, self.dtype), given)
+
+        with self._inverting():
+            x, _ = drawn_until_finite(count, draw, invert)
+        return to_images(self.require_finite(x, "decoding"), self.n_bits)
 
     def sampler(self) -> Sampler:
         """A snapshot that draws faster: for many images, or again and again."""
@@ -252,14 +264,22 @@ class FlowModel(nn.Module):
 
     # Files
 
-    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Writes a folder that `macow.load` reads: `config.json` and `model.safetensors`."""
+    def save_pretrained(self, folder: str | os.PathLike[str], *, half: bool = False) -> None:
+        """Writes a folder that `macow.load` reads: `config.json` and `model.safetensors`.
+
+        `half` keeps the networks' convolutions, most of the weights, in 16 bits. They are
+        normalised, so their sizes do not matter and the bits lost hardly do.
+        """
         if self.config is None:
             raise ValueError(
                 "this model was not built from a config, so its folder could not be read back"
             )
         config = {"format": FORMAT, "macow": __version__, "model": asdict(self.config)}
-        write_model(Path(folder), config, self.state_dict())
+        weights = {
+            name: weight.half() if half and name.endswith(".direction") else weight
+            for name, weight in self.state_dict().items()
+        }
+        write_model(Path(folder), config, weights)
 
     # What it is, and what it accepts
 

@@ -1,7 +1,7 @@
 """Drawing images: a snapshot of a model that does nothing twice, and samples by seed and number."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from typing import NamedTuple
 
@@ -19,6 +19,11 @@ from macow.ops.serving import finite_or_plain, in_plain_torch, missing
 from macow.seeds import generator_for
 from macow.snapshot import Undo, snapshot
 from macow.weights import require_finite
+
+Draw = Callable[[Sequence[int], int], Tensor]
+"""`(places, attempt) -> latents` of the images at these places of a batch."""
+ATTEMPTS = 8
+"""How often latents are drawn for an image before it is a failure."""
 
 
 class Sampler:
@@ -49,6 +54,8 @@ class Sampler:
         lacking = missing(self.device) if self.dtype == torch.float32 else f"{self.dtype}"
         self.backend = "kernels" if lacking is None else f"plain torch ({lacking})"
         """What it computes with, and why not with kernels."""
+        self.drawn_again = 0
+        """How many draws, so far, led to no image."""
 
     @torch.no_grad()
     def sample(
@@ -59,9 +66,18 @@ class Sampler:
         labels: Tensor | None = None,
     ) -> Tensor:
         """As `model.sample`: new images, uint8 `[count, C, H, W]`."""
-        z = draw_latents(self.shape, count, temperature, generator)
+        draw = latents_drawn(self.shape, count, temperature, generator)
         labels = self.labels_in_turn(range(count)) if labels is None else labels
-        return self.decode(z.to(self.device, self.dtype), labels)
+        return self._images(count, draw, labels)
+
+    @torch.no_grad()
+    def numbered(self, numbers: Sequence[int], temperature: float = 1.0, seed: int = 0) -> Tensor:
+        """Samples number so and so, uint8 `[n, C, H, W]`; labels take turns."""
+
+        def draw(places: Sequence[int], attempt: int) -> Tensor:
+            return temperature * latents(self.shape, seed, [numbers[i] for i in places], attempt)
+
+        return self._images(len(numbers), draw, self.labels_in_turn(numbers))
 
     @torch.no_grad()
     def decode(self, z: Tensor, labels: Tensor | None = None) -> Tensor:
@@ -78,15 +94,30 @@ class Sampler:
         """`flow.inverse(z, cond)`, the continuous image."""
         if z.device != self.device:
             raise ValueError(f"z must be on {self.device} like the model, got {z.device}")
-        with torch.autocast(self.device.type, enabled=False):
-            if self.device.type != "cuda":
-                return self._undo(z, cond)
-            with torch.cuda.device(self.device):
-                return finite_or_plain(lambda: self._on_gpu(z, cond))
+        return finite_or_plain(lambda: self._invert(z, cond))
 
     def labels_in_turn(self, numbers: Iterable[int]) -> Tensor | None:
         """The labels of images number so and so when all take turns; None if unconditional."""
         return None if self._label_map is None else self._label_map.in_turn(numbers)
+
+    @exact_float32()
+    def _images(self, count: int, draw: Draw, labels: Tensor | None) -> Tensor:
+        cond = self._condition(labels, count)
+
+        def invert(z: Tensor, places: Sequence[int]) -> Tensor:
+            given = None if cond is None else cond[list(places)]
+            return self._invert(z.to(self.device, self.dtype), given)
+
+        x, lost = drawn_until_finite(count, draw, invert)
+        self.drawn_again += lost
+        return to_images(require_finite(x, "decoding"), self.n_bits)
+
+    def _invert(self, z: Tensor, cond: Tensor | None) -> Tensor:
+        with torch.autocast(self.device.type, enabled=False):
+            if self.device.type != "cuda":
+                return self._undo(z, cond)
+            with torch.cuda.device(self.device):
+                return self._on_gpu(z, cond)
 
     def _on_gpu(self, z: Tensor, cond: Tensor | None) -> Tensor:
         """By the captured pass; a smaller batch, such as the last one, is filled up."""
@@ -131,31 +162,49 @@ def _capture(undo: Undo, z: Tensor, cond: Tensor | None) -> _Graph:
     return _Graph(graph, z, cond, x)
 
 
-def draw_latents(
+def drawn_until_finite(
+    count: int, draw: Draw, invert: Callable[[Tensor, Sequence[int]], Tensor]
+) -> tuple[Tensor, int]:
+    """So many continuous images, and how many draws led to none, so that others took their place.
+
+    Training looks at the latents of images and never back from others: a pass through rows of
+    pixels can grow without bound where no image has led.
+    """
+    everywhere = range(count)
+    x, lost = invert(draw(everywhere, 0), everywhere), 0
+    for attempt in range(1, ATTEMPTS):
+        places = (~x.isfinite().flatten(1).all(dim=1)).nonzero().flatten().tolist()
+        if not places:
+            break
+        x[places] = invert(draw(places, attempt), places)
+        lost += len(places)
+    return x, lost
+
+
+def latents_drawn(
     shape: tuple[int, int, int], count: int, temperature: float, generator: Generator | None
-) -> Tensor:
-    """`[count, C, H, W]` of N(0, temperature^2), on the CPU, image by image."""
+) -> Draw:
+    """From N(0, temperature^2), on the CPU, image by image."""
     if count < 1:
         raise ValueError(f"count must be at least 1, got {count}")
     if not 0 <= temperature < math.inf:
         raise ValueError(f"temperature must be a number >= 0, got {temperature}")
-    z = [torch.randn(shape, generator=generator, device="cpu") for _ in range(count)]
-    return temperature * torch.stack(z)
+
+    def draw(places: Sequence[int], _: int) -> Tensor:
+        z = [torch.randn(shape, generator=generator, device="cpu") for _ in places]
+        return temperature * torch.stack(z)
+
+    return draw
 
 
-def latents(shape: tuple[int, int, int], seed: int, numbers: Iterable[int]) -> Tensor:
+def latents(
+    shape: tuple[int, int, int], seed: int, numbers: Iterable[int], attempt: int = 0
+) -> Tensor:
     """The standard normal latents of samples number so and so, `[n, C, H, W]`, on the CPU."""
+    more = (attempt,) if attempt else ()
     return torch.stack(
         [
-            torch.randn(shape, generator=generator_for(seed, "sample", n), device="cpu")
+            torch.randn(shape, generator=generator_for(seed, "sample", n, *more), device="cpu")
             for n in numbers
         ]
     )
-
-
-def draw(
-    sampler: Sampler, numbers: Sequence[int], *, temperature: float = 1.0, seed: int = 0
-) -> Tensor:
-    """Samples number so and so, uint8 `[n, C, H, W]` on the CPU; labels take turns."""
-    z = latents(sampler.shape, seed, numbers).to(sampler.device, sampler.dtype)
-    return sampler.decode(temperature * z, sampler.labels_in_turn(numbers)).cpu()

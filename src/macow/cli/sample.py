@@ -9,11 +9,11 @@ from jsonargparse import Namespace
 from tqdm import tqdm
 
 from macow.cli.parsing import add_label, load_given, model_parser, parse, positive
-from macow.distribution import in_order, is_first, joined, mine
+from macow.distribution import gathered, in_order, is_first, joined, mine
 from macow.documents import read_yaml
 from macow.pictures import grid, picture
 from macow.pretrained import find
-from macow.sampler import Sampler, draw
+from macow.sampler import Sampler
 
 DESCRIPTION = """Draws images: grid.png, one PNG each, and with --npz all in samples.npz as arr_0
 [N, H, W, C]. Picture number n depends on --seed and --temperature alone, not on how many are drawn.
@@ -41,8 +41,13 @@ def run(argv: Sequence[str]) -> None:
         out = Path(options.out)
         out.mkdir(parents=True, exist_ok=True)
         images = [_draw(sampler, options, t, out, many=len(sweep) > 1) for t in sweep]
+        again = sum(gathered(sampler.drawn_again))
         if is_first():
             _show(images, out, options, len(model.labels) or None)
+            if again and not options.quiet:
+                print(
+                    f"{again} draws led to no image and were repeated: lower temperatures do less"
+                )
 
 
 def usual_temperature(folder: Path) -> str:
@@ -76,7 +81,7 @@ def _draw(
     hidden = True if options.quiet or not is_first() else None
     for start in tqdm(starts, desc=f"temperature {temperature:g}", unit=" batches", disable=hidden):
         numbers = range(start, min(start + options.batch_size, options.count))
-        batch = draw(sampler, numbers, temperature=temperature, seed=options.seed).numpy()
+        batch = sampler.numbered(numbers, temperature, options.seed).cpu().numpy()
         for number, image in zip(numbers, batch, strict=True):
             picture(image).save(out / f"{prefix}{number:05d}.png")
         drawn.append(batch)

@@ -1,6 +1,7 @@
 """Models in files: what ships with the package, and what `save_pretrained` wrote."""
 
 import os
+from functools import reduce
 from pathlib import Path
 
 import torch
@@ -33,7 +34,8 @@ def find(name: str | os.PathLike[str]) -> Path:
 def load(name: str | os.PathLike[str], device: str | torch.device | None = None) -> FlowModel:
     """Loads a model: a shipped name, an exported folder or a run folder.
 
-    A shipped name wins over a folder of the same name; `./name` is the folder.
+    A shipped name wins over a folder of the same name; `./name` is the folder. Weights may be kept
+    in 16 bits, but a flow that computed with so few would not find back from its latents.
     """
     folder = find(name)
     config = _read_config(folder / "config.json")
@@ -41,7 +43,8 @@ def load(name: str | os.PathLike[str], device: str | torch.device | None = None)
     _check_weights(config, weights, folder / "model.safetensors")
     with torch.random.fork_rng(devices=[]):  # fresh weights are drawn only to be replaced
         model = config.build()
-    model.to(next(t.dtype for t in weights.values() if t.is_floating_point()))
+    floats = [t.dtype for t in weights.values() if t.is_floating_point()]
+    model.to(reduce(torch.promote_types, floats, torch.float32))
     model.load_state_dict(weights)
     return model.to(device)
 

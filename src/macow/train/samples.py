@@ -7,7 +7,6 @@ from PIL import Image
 
 from macow.model import FlowModel
 from macow.pictures import grid
-from macow.sampler import draw
 
 EACH = 8
 
@@ -17,7 +16,7 @@ def sample_grid(model: FlowModel, temperatures: Sequence[float], seed: int) -> I
     rows, sampler = [], model.sampler()
     for temperature in temperatures:
         try:
-            rows.append(draw(sampler, range(EACH), temperature=temperature, seed=seed))
+            rows.append(sampler.numbered(range(EACH), temperature, seed).cpu())
         except FloatingPointError:  # a young model may not invert far latents
             rows.append(torch.zeros(EACH, *model.shape, dtype=torch.uint8))
     return grid(torch.cat(rows).numpy(), EACH)
