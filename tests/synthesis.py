@@ -137,9 +137,11 @@ def figure() -> str:
 
 def with_tables(text: str) -> str:
     """A page with the tables it has places for as they ought to be."""
-    from learning import TABLES
+    import learning
+    import results
 
-    made = {"sizes": sizes_table, "peers": peers_table, "speed": readme_tables, **TABLES}
+    made = {"sizes": sizes_table, "peers": peers_table, "speed": readme_tables}
+    made |= {**learning.TABLES, **results.TABLES}
     for name, make in made.items():
         begin, end = f"<!-- {name}: made by `make pages` -->\n", f"<!-- end of {name} -->\n"
         if begin in text:
@@ -150,9 +152,13 @@ def with_tables(text: str) -> str:
 
 
 def main() -> None:
-    for path in (DOCS / "sampling.md", DOCS / "scaling.md", DOCS.parent / "README.md"):
+    import results
+
+    pages = [DOCS / name for name in ("sampling.md", "scaling.md", "results.md")]
+    for path in (*pages, DOCS.parent / "README.md"):
         path.write_text(with_tables(path.read_text()))
-    (DOCS / "sampling.svg").write_text(figure())
+    for name, picture in {"sampling.svg": figure(), **results.pictures()}.items():
+        (DOCS / name).write_text(picture)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,18 @@ from typing import TypeVar
 
 from jsonargparse import Namespace
 
-from macow.bench import data, inverse, precision, sampling, save, scaling, serve, soak, training
+from macow.bench import (
+    anomaly,
+    data,
+    inverse,
+    precision,
+    sampling,
+    save,
+    scaling,
+    serve,
+    soak,
+    training,
+)
 from macow.bench.machine import machine
 from macow.cli.parsing import add_computing, parse, parser, positive
 
@@ -21,7 +32,9 @@ what drawing an image costs and loses, of one preset or several (--preset cifar1
 `training`: images a second and memory of whole updates, with gradients clipped and weights
 averaged, also of several presets; their own batch sizes unless one is given. `scaling`: the same of
 a preset, and of it with half and twice the depth and width and with larger images. `precision`:
-whether --repeats updates in bfloat16 learn what they do in float32 (needs --data).
+whether --repeats updates in bfloat16 learn what they do in float32 (needs --data). `anomaly`: how
+well the scores of --model tell its own kind of images (--data) from others, among them crops of
+--photos, a folder of photographs.
 `save`: what a checkpoint takes out of training. All figures are medians. `soak`: whether a small
 run that is killed, damaged and resumed --repeats times is still the run it would have been, on this
 machine and its disk. `serve`: what one page waits for 64 pictures, and what 50 clients at once get,
@@ -33,7 +46,9 @@ def run(argv: Sequence[str]) -> None:
     arguments = parser("bench", f"{'|'.join(MEASURES)} [options]", DESCRIPTION)
     arguments.add_argument("name", choices=[*MEASURES], help="which measurement")
     arguments.add_argument("--preset", default="cifar10", help="of which configuration")
-    arguments.add_argument("--data", help="source of images, for `data` and `precision`")
+    arguments.add_argument("--model", default="cifar10-small", help="for `anomaly`")
+    arguments.add_argument("--data", help="source of images: `data`, `precision`, `anomaly`")
+    arguments.add_argument("--photos", help="folder of photographs, for `anomaly`")
     arguments.add_argument(
         "--other_batches", type=list[int], help="further sizes of batch for `sampling`: [200, 400]"
     )
@@ -160,6 +175,34 @@ def _precision(options: Namespace) -> list[dict[str, str]]:
     ]
 
 
+def _anomaly(options: Namespace) -> list[dict[str, str]]:
+    if not options.data or not options.photos:
+        raise ValueError("bench anomaly: --data or --photos is missing")
+    options.preset = options.model
+    found = anomaly.measure(
+        options.model,
+        options.data,
+        Path(options.photos),
+        options.batch_size,
+        options.device,
+        options.seed,
+    )
+    rows = []
+    for one in found:
+        rows.append(
+            {
+                "kind": one.kind,
+                "images": str(one.images),
+                "bits": f"{one.bits_per_dim:.3f}",
+                "likelihood": f"{one.likelihood:.3f}",
+                "typicality": f"{one.typicality:.3f}",
+                "corrected": f"{one.corrected:.3f}",
+            }
+        )
+        print("  ".join(rows[-1].values()), file=sys.stderr, flush=True)
+    return rows
+
+
 def _training_row(cost: training.TrainingCost, options: Namespace) -> dict[str, str]:
     row = {
         "model": cost.preset,
@@ -232,6 +275,7 @@ MEASURES = {
     "training": _training,
     "scaling": _scaling,
     "precision": _precision,
+    "anomaly": _anomaly,
     "save": _save,
     "soak": _soak,
     "serve": _serve,

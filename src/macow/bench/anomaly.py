@@ -1,0 +1,110 @@
+"""How well a model's scores tell images of other kinds from those it was trained on."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+from macow import data
+from macow.data.images import Shape, fit
+from macow.pretrained import load
+from macow.score import Reference, Score, score
+
+EACH = 1000
+"""Images of every kind; of the model's own kind as many again are the reference."""
+
+
+@dataclass(frozen=True)
+class Detection:
+    """One kind of images against test images of the model's own kind.
+
+    Areas under the ROC curve: the chance that an image of that kind has a worse score than one of
+    the model's own. A half is guessing, 1 tells all of them apart, 0 tells them the wrong way.
+    """
+
+    kind: str
+    images: int
+    bits_per_dim: float
+    """Their mean."""
+    likelihood: float
+    """By bits/dim."""
+    typicality: float
+    corrected: float
+
+
+def measure(
+    name: str, source: str, photos: Path, batch_size: int = 16, device: str = "cpu", seed: int = 0
+) -> Iterator[Detection]:
+    """A shipped model or a folder on its own kind's test images and on others.
+
+    `photos` are photographs, some crops of which stand for natural images of another origin.
+    """
+    model = load(name, device)
+    rng = np.random.default_rng(seed)
+
+    def scores(images: np.ndarray, reference: Reference | None) -> list[Score]:
+        parts = torch.split(torch.from_numpy(images).to(model.device), batch_size)
+        return [s for part in parts for s in score(model, part, seed=seed, reference=reference)]
+
+    test = data.load(source, "test", model.shape)
+    if len(test) < 2 * EACH:
+        raise ValueError(f"{source} has {len(test):,} test images, {2 * EACH:,} are needed")
+    chosen = test.take(np.sort(rng.permutation(len(test))[: 2 * EACH]))
+    reference = Reference.of(scores(chosen[::2], None))
+    own = scores(chosen[1::2], reference)
+    yield _detection("its own", own, own)
+    for kind, images in _others(model.shape, chosen[1::2], photos, rng):
+        yield _detection(kind, scores(images, reference), own)
+
+
+def _others(
+    shape: Shape, own: np.ndarray, photos: Path, rng: np.random.Generator
+) -> Iterator[tuple[str, np.ndarray]]:
+    yield "photographs", _crops(photos, shape, rng)
+    yield "upside down", own[:, :, ::-1].copy()
+    digits = data.load("digits", "train").take(np.arange(EACH))[:, 0]
+    enlarged = (Image.fromarray(digit).resize(shape[:0:-1]) for digit in digits)
+    yield "digits", np.stack([fit(picture, shape) for picture in enlarged])
+    colours = rng.integers(0, 256, (EACH, shape[0], 1, 1), dtype=np.uint8)
+    yield "flat colours", np.broadcast_to(colours, (EACH, *shape)).copy()
+    yield "noise", rng.integers(0, 256, (EACH, *shape), dtype=np.uint8)
+
+
+def _crops(photos: Path, shape: Shape, rng: np.random.Generator) -> np.ndarray:
+    """Squares of photographs, a quarter of the short side or more, made as small as the images."""
+    files = sorted(file for file in photos.glob("*") if file.is_file())
+    if not files:
+        raise ValueError(f"{photos}: no photographs")
+    opened = [Image.open(file).convert("RGB") for file in files]
+    found = []
+    for number in range(EACH):
+        photo = opened[number % len(opened)]
+        side = int(min(photo.size) * rng.uniform(0.25, 1))
+        left, top = (int(rng.integers(0, room - side + 1)) for room in photo.size)
+        found.append(fit(photo.crop((left, top, left + side, top + side)), shape))
+    return np.stack(found)
+
+
+def _detection(kind: str, others: list[Score], own: list[Score]) -> Detection:
+    def area(worse: np.ndarray, better: np.ndarray) -> float:
+        """The chance that one of the first is larger than one of the second; ties count half."""
+        order = np.sort(better)
+        below = np.searchsorted(order, worse, "left") + np.searchsorted(order, worse, "right")
+        return float(below.mean() / (2 * len(order)))
+
+    columns = [
+        [np.array([getattr(s, name) for s in some]) for some in (others, own)]
+        for name in ("bits_per_dim", "typicality", "corrected")
+    ]
+    (bits, own_bits), (typical, own_typical), (corrected, own_corrected) = columns
+    return Detection(
+        kind,
+        len(others),
+        float(bits.mean()),
+        area(bits, own_bits),
+        area(-typical, -own_typical),
+        area(corrected, own_corrected),
+    )

@@ -1,0 +1,53 @@
+"""Scores against other kinds of images: the areas, and the whole measurement on digits."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from macow.bench import anomaly
+from macow.score import Score
+
+
+def scored(bits, typicality):
+    return [Score(b, 0, 0, 1, b - 1, 50, t) for b, t in zip(bits, typicality, strict=True)]
+
+
+def test_areas_count_pairs():
+    own = scored([1, 2, 3, 4], [0.2, 0.9, 0.9, 0.2])
+    dear = scored([5, 6], [0, 0])
+    found = anomaly._detection("dear", dear, own)
+    assert (found.likelihood, found.typicality, found.corrected) == (1, 1, 1)
+    assert found.bits_per_dim == 5.5
+    cheap = scored([0, 2.5], [0, 0.9])
+    found = anomaly._detection("cheap", cheap, own)
+    assert found.likelihood == (0 + 2) / 8
+    assert found.typicality == (4 + 2 * 0.5) / 8  # two ties
+    same = anomaly._detection("same", own, own)
+    assert (same.likelihood, same.typicality) == (0.5, 0.5)
+
+
+@pytest.fixture
+def photos(tmp_path):
+    rng = np.random.default_rng(0)
+    for name in "ab":
+        Image.fromarray(rng.integers(0, 256, (60, 80, 3), dtype=np.uint8)).save(
+            tmp_path / f"{name}.png"
+        )
+    return tmp_path
+
+
+def test_digits_are_told_from_noise(photos, monkeypatch):
+    monkeypatch.setattr(anomaly, "EACH", 40)
+    found = {one.kind: one for one in anomaly.measure("digits", "digits", photos)}
+    assert found["its own"].likelihood == 0.5
+    assert {one.images for one in found.values()} == {40}
+    assert found["noise"].likelihood == 1
+    assert found["photographs"].likelihood == 1
+    assert found["digits"].likelihood < 0.7  # its own kind, from the training images
+
+
+def test_what_is_missing_is_said(photos, tmp_path):
+    with pytest.raises(ValueError, match="digits has 360 test images, 2,000 are needed"):
+        list(anomaly.measure("digits", "digits", photos))
+    with pytest.raises(ValueError, match="no photographs"):
+        anomaly._crops(tmp_path / "nothing", (3, 8, 8), np.random.default_rng(0))

@@ -1,0 +1,57 @@
+"""docs/results.md says what was measured."""
+
+import pytest
+
+import results
+import synthesis
+
+TEXT = (synthesis.DOCS / "results.md").read_text()
+SAID = " ".join(TEXT.split())
+
+
+def runs():
+    return {row["run"]: row for row in results.read("recipe_gpu.csv")}
+
+
+def test_its_tables_and_pictures_are_those_of_the_results():
+    assert synthesis.with_tables(TEXT) == TEXT, "run make pages"
+    for name, picture in results.pictures().items():
+        assert (synthesis.DOCS / name).read_text() == picture, "run make pages"
+        assert f"]({name})" in TEXT
+
+
+def test_its_figures_are_those_of_the_runs():
+    small, seconds = runs()["small"], results.curves()["small"][-1][1]
+    bits = float(small["test_bits"])
+    row = f"| 7.4 | {bits:.3f} | {int(small['steps']):,} of {small['images']} | {seconds:.0f} s |"
+    assert row in SAID
+    trained = float(small["training_bits"])
+    assert f"Training batches cost {trained:.3f} in the end and test images {bits:.3f}" in SAID
+    epochs = int(small["steps"]) * int(small["images"]) / 50_000
+    assert f"within {epochs:.0f} epochs" in SAID
+    whole = runs()["muon2"]
+    assert f"`cifar10` was at {float(whole['training_bits']):.3f} bits/dim" in SAID
+    assert f"after {int(whole['reached']):,} updates" in SAID
+
+
+def test_the_readme_tells_the_same():
+    readme = " ".join((synthesis.DOCS.parent / "README.md").read_text().split())
+    bits, seconds = float(runs()["small"]["test_bits"]), results.curves()["small"][-1][1]
+    assert f"costs {bits:.3f} bits/dim on CIFAR-10's test images after {seconds:.0f} s" in readme
+
+
+def test_the_log_tells_the_same_curves():
+    log = (synthesis.DOCS / "experiments.md").read_text()
+    for name, row in runs().items():
+        if name != "small":
+            found = f"{float(row['training_bits']):.3f} at {int(row['reached']):,} |"
+            assert found in log, name
+
+
+@pytest.mark.parametrize("name", ["recipe_gpu.csv", "anomaly_cpu.csv"])
+def test_results_name_machine_and_command(name):
+    assert name in SAID or name in (synthesis.DOCS / "experiments.md").read_text()
+    for row in results.read(name):
+        assert row["command"].startswith("macow ")
+        assert row["device"]
+        assert row["commit"]
