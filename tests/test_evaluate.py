@@ -8,7 +8,7 @@ import torch
 
 from macow.baselines import baselines
 from macow.data.images import ArrayImages
-from macow.evaluate import evaluate
+from macow.evaluate import AT_ONCE, _noise, evaluate
 from macow.pictures import grid
 from macow.sampler import latents
 from macow.score import Reference
@@ -31,6 +31,18 @@ def test_figures_are_what_they_say(variational):
     assert single.bits_per_dim_error > 0
     limited = evaluate(model, ArrayImages(batch.numpy()), limit=2)
     assert limited.images == 2
+
+
+@pytest.mark.parametrize("variational", [False, True])
+def test_noise_is_of_seed_and_image(variational):
+    model = tiny_model(variational=variational)
+    batch = images(5, model)
+    everything = torch.stack([*_noise(model, batch, 5, np.arange(5), AT_ONCE + 3)])
+    assert len(everything.flatten(1).unique(dim=0)) == AT_ONCE + 3
+    last = torch.stack([*_noise(model, batch[4:], 5, np.array([4]), AT_ONCE + 3)])
+    assert torch.equal(everything[:, 4:], last)
+    (first,) = _noise(model, batch, 5, np.arange(5), 1)
+    assert torch.equal(everything[0], first)
 
 
 @torch.no_grad()

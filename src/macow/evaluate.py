@@ -1,6 +1,7 @@
 """How many bits a set of images costs."""
 
 import math
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -15,6 +16,9 @@ from macow.model import FlowModel
 from macow.nets.precision import exact_float32
 from macow.plan import Plans
 from macow.seeds import generator_for
+
+AT_ONCE = 8
+"""Draws of an image's noise: each call takes its time, each draw its memory."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ def evaluate(
     limit: int = 0,
     progress: bool = False,
 ) -> Evaluation:
-    """Scores images, `num_samples` draws of noise each; noise is of (seed, image, draw)."""
+    """Scores images, `num_samples` draws of noise each; an image's noise is of (seed, image)."""
     model.require_undamaged()
     count = min(len(images), limit or len(images))
     labels = known_labels(model, images)
@@ -77,12 +81,13 @@ def evaluate(
     )
     for start in distribution.mine(range(0, count, batch_size)):
         indices = np.arange(start, min(start + batch_size, count))
-        batch = torch.from_numpy(images.take(indices)).to(model.device)
+        here = torch.from_numpy(images.take(indices))
+        batch = here.to(model.device)
         given = None if labels is None else labels[indices]
         with nullcontext() if plans is None else plans.in_use(torch.float32):
             draws = [
-                model.log_terms(batch, _noise(model, batch, seed, indices, k), given)
-                for k in range(num_samples)
+                model.log_terms(batch, eps, given)
+                for eps in _noise(model, here, seed, indices, num_samples)
             ]
         bounds.append(torch.stack([log_p - log_q for log_p, log_q in draws]).cpu().double())
         log_qs.append(torch.stack([log_q for _, log_q in draws]).cpu().double())
@@ -118,12 +123,18 @@ def _by_label(images: Images, bits: Tensor) -> dict[str, LabelBits]:
     return found
 
 
-def _noise(model: FlowModel, batch: Tensor, seed: int, indices: np.ndarray, draw: int) -> Tensor:
-    noise = [
-        model.draw_noise(image[None], generator_for(seed, "evaluate", int(i), draw))
-        for i, image in zip(indices, batch, strict=True)
-    ]
-    return torch.cat(noise)
+def _noise(
+    model: FlowModel, batch: Tensor, seed: int, indices: np.ndarray, count: int
+) -> Iterator[Tensor]:
+    """Draw by draw, like the batch, which is on the CPU; several are drawn at once."""
+    generators = [generator_for(seed, "evaluate", int(i), 0) for i in indices]
+    for start in range(0, count, AT_ONCE):
+        some = min(AT_ONCE, count - start)
+        drawn = [
+            model.draw_noise(image.expand(some, -1, -1, -1), generator)
+            for image, generator in zip(batch, generators, strict=True)
+        ]
+        yield from torch.stack(drawn, dim=1).to(model.device)
 
 
 def _mean_and_error(values: Tensor) -> tuple[float, float | None]:
