@@ -268,13 +268,10 @@ class TrainConfig:
     """Peak learning rate."""
     warmup: int = 500
     """Updates over which it rises."""
-    schedule: Literal["exponential", "cosine", "linear"] = "exponential"
-    """How it falls then: by `decay` an update, along a cosine over all steps, or not until the last
-    of them and then linearly."""
+    schedule: Literal["exponential", "cosine"] = "exponential"
+    """How it falls then: by `decay` an update, or along a cosine over all steps."""
     decay: float = 0.999997
     """Factor an update of the exponential schedule."""
-    cooldown: float = 0.4
-    """The share of all steps over which the linear schedule falls."""
     min_lr: float = 0.01
     """Where the fall ends, as a part of the peak."""
     optimizer: Literal["adam", "muon"] = "adam"
@@ -327,8 +324,6 @@ class TrainConfig:
                 raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
         if self.keep < 2:
             raise ValueError(f"keep must be at least 2, lest one be damaged, got {self.keep}")
-        if not 0 < self.cooldown <= 1:
-            raise ValueError(f"cooldown must be above 0 and at most 1, got {self.cooldown}")
         if not 0 <= self.ema < 1:
             raise ValueError(f"ema must be at least 0 and below 1, got {self.ema}")
         if not all(0 <= t < math.inf for t in self.sample_temperatures):

@@ -45,9 +45,8 @@ def run(argv: Sequence[str]) -> None:
         if is_first():
             _show(images, out, options, len(model.labels) or None)
             if again and not options.quiet:
-                print(
-                    f"{again} draws led to no image and were repeated: lower temperatures do less"
-                )
+                lost = "led to no image and were repeated; at lower temperatures fewer do"
+                print(f"{again} draws {lost}")
 
 
 def usual_temperature(folder: Path) -> str:

@@ -20,18 +20,14 @@ from macow.train.muon import MuonAndAdam
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:
-    """Linear warm-up, then an exponential, a cosine or a late linear fall to `min_lr` of it."""
+    """Linear warm-up, then an exponential or a cosine fall to `min_lr` of the peak."""
     if step < config.warmup:
         return config.lr * (step + 1) / config.warmup
     since = step - config.warmup
     if config.schedule == "exponential":
         return config.lr * max(config.decay**since, config.min_lr)
-    if config.schedule == "cosine":
-        progress = min(1.0, since / max(1, config.steps - config.warmup))
-        fall = 0.5 * (1 + math.cos(math.pi * progress))
-    else:
-        left = max(0, config.steps - step)
-        fall = min(1.0, left / (config.cooldown * config.steps))
+    progress = min(1.0, since / max(1, config.steps - config.warmup))
+    fall = 0.5 * (1 + math.cos(math.pi * progress))
     return config.lr * (config.min_lr + (1 - config.min_lr) * fall)
 
 
