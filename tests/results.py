@@ -5,7 +5,7 @@ from collections import defaultdict
 
 import synthesis
 
-COLOURS = ("#2f7ed8", "#d98a3d", "#3d9a5b", "#8c8c8c", "#a05fb5")
+COLOURS = ("#2f7ed8", "#d98a3d", "#3d9a5b", "#a05fb5", "#8c8c8c")
 SHOWN = {
     "adam1": "Adam, 1e-3",
     "adam2": "Adam, 2e-3",
@@ -13,7 +13,7 @@ SHOWN = {
     "muon4": "Muon, 4e-3",
 }
 """Runs of the picture that compares recipes."""
-LEVELS = {"Glow, published": 3.35, "authors' code after 481 s": 3.609}
+LEVELS = {"Glow, test, published": 3.35, "authors' code, 481 s": 3.609}
 """docs/experiments.md, and the papers."""
 
 
@@ -33,40 +33,46 @@ def curves():
     return found
 
 
-def chart(lines, levels, along, title):
-    """Curves `{name: [(x, y)]}` and dashed levels `{name: y}`, as SVG."""
-    left, right, top, bottom = 60, 460, 20, 300
+def chart(lines, levels, dots, along, title):
+    """Curves `{name: [(x, y)]}`, dashed levels `{name: y}`, dots `{name: (x, y)}`, as SVG."""
+    left, right, top, bottom, low, high = 60, 450, 20, 300, 3.3, 3.8
     far = max(x for curve in lines.values() for x, _ in curve)
-    low = min([y for curve in lines.values() for _, y in curve] + [*levels.values()]) - 0.02
-    high = 3.85
+    step = next(n for n in (50, 100, 200, 250, 500) if far / n <= 6)
 
     def place(x, y):
         return left + (right - left) * x / far, top + (bottom - top) * (high - y) / (high - low)
 
-    parts = []
-    for i in range(6):
-        bits, at = low + (high - low) * i / 5, far * i / 5
+    parts, labels = [], []
+    for bits in (3.3, 3.4, 3.5, 3.6, 3.7, 3.8):
         _, y = place(0, bits)
         parts.append(f'<line x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
-        parts.append(f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{bits:.2f}</text>')
+        parts.append(f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{bits}</text>')
+    for at in range(0, int(far) + 1, step):
         x, _ = place(at, low)
-        parts.append(f'<text x="{x:.1f}" y="{bottom + 20}" text-anchor="middle">{at:,.0f}</text>')
+        parts.append(f'<text x="{x:.1f}" y="{bottom + 20}" text-anchor="middle">{at:,}</text>')
     for name, bits in levels.items():
         _, y = place(0, bits)
         parts.append(f'<line x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" class="level"/>')
-        parts.append(f'<text x="{right + 8}" y="{y + 4:.1f}">{name}</text>')
+        labels.append((y, name, "#808080"))
     for (name, curve), colour in zip(lines.items(), COLOURS, strict=False):
         points = [place(x, y) for x, y in curve if y <= high]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        x, y = points[-1]
-        parts.append(f'<text x="{x + 8:.1f}" y="{y + 4:.1f}" fill="{colour}">{name}</text>')
+        labels.append((points[-1][1], name, colour))
+    for name, (across, bits) in dots.items():
+        x, y = place(across, bits)
+        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{COLOURS[1]}"/>')
+        labels.append((y, name, COLOURS[1]))
+    below = 0.0
+    for y, name, colour in sorted(labels):
+        below = max(y + 4, below + 15)
+        parts.append(f'<text x="{right + 8}" y="{below:.1f}" style="fill: {colour}">{name}</text>')
     style = (
         "text { font: 13px sans-serif; fill: #808080 } .grid { stroke: #80808040 } "
         ".level { stroke: #808080; stroke-dasharray: 5 4 }"
     )
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 640 350" role="img" '
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 640 350" role="img" '
         f'aria-label="{title}">\n<style>{style}</style>\n'
         + "\n".join(parts)
         + f'\n<text x="{left}" y="{bottom + 42}">{along}; upwards: bits/dim</text>\n</svg>\n'
@@ -77,11 +83,16 @@ def pictures():
     """Files of docs/ and what they hold."""
     found = curves()
     recipes = {name: [(n, bits) for n, _, bits in found[run]] for run, name in SHOWN.items()}
-    small = {"cifar10-small": [(seconds, bits) for _, seconds, bits in found["small"]]}
+    small = [(seconds, bits) for _, seconds, bits in found["small"]]
+    tested = next(float(r["test_bits"]) for r in read("recipe_gpu.csv") if r["run"] == "small")
     return {
-        "recipes.svg": chart(recipes, {}, "updates of 256 images", "recipes compared"),
+        "recipes.svg": chart(recipes, {}, {}, "updates of 256 images", "recipes compared"),
         "learning.svg": chart(
-            small, LEVELS, "seconds on one H200, training batches", "cifar10-small learning"
+            {"training batches": small},
+            LEVELS,
+            {f"test images, {tested:.3f}": (small[-1][0], tested)},
+            "seconds on one H200",
+            "cifar10-small learning",
         ),
     }
 
