@@ -99,7 +99,8 @@ def pictures():
 
 def anomaly_table():
     rows = [
-        [row["kind"], row["bits"], row["likelihood"], row["typicality"], row["corrected"]]
+        [row["kind"], row["bits"]]
+        + [f"{float(row[name]):.2f}" for name in ("likelihood", "typicality", "corrected")]
         for row in read("anomaly_cpu.csv")
     ]
     return synthesis.table("images, bits/dim, likelihood, typicality, corrected", rows)

@@ -184,6 +184,7 @@ def digits():
 LEARNERS = {
     "plain": (dict(), 1e-3),
     "averaged": (dict(ema=0.9, clip=0.1), 1e-3),
+    "muon": (dict(ema=0.9, clip=0.1, optimizer="muon"), 1e-2),  # its steps round to bfloat16 there
     "variational": (dict(variational=True, noise_samples=2), 1e-3),
     "bfloat16": (dict(precision="bfloat16"), 2e-2),
     "in parts": (dict(batch_steps=2), 1e-3),

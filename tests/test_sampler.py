@@ -89,6 +89,9 @@ def test_draws_that_lead_to_no_image_are_drawn_again(monkeypatch):
     assert sampler.drawn_again > 0
     alone = torch.cat([sampler.numbered([n], seed=5) for n in range(12)])
     assert torch.equal(together, alone)
+    again, z = sampler.numbered_with_latents(range(12), seed=5)
+    assert torch.equal(again, together)
+    assert torch.equal(sampler.decode(z), together)
     assert len(sampler.sample(12, generator=torch.Generator().manual_seed(0))) == 12
     monkeypatch.setattr(model.flow, "inverse", lost_above(0.2))
     drawn = [model.sample(12, generator=torch.Generator().manual_seed(0)) for _ in range(2)]

@@ -27,7 +27,7 @@ from macow.nets.label_map import LabelMap, condition
 from macow.nets.precision import exact_float32
 from macow.ops.serving import finite_or_plain
 from macow.sampler import Sampler, drawn_until_finite, latents_drawn
-from macow.weights import require_finite, require_finite_weights, write_model
+from macow.weights import in_half, require_finite, require_finite_weights, write_model
 
 if TYPE_CHECKING:
     from macow.config import ModelConfig
@@ -182,7 +182,7 @@ class FlowModel(nn.Module):
 
         Temperature multiplies the prior's standard deviation; labels, if not given, take turns.
         Latents are drawn on the CPU, image by image, so that pictures depend neither on the device
-        nor on how many are drawn at once. Those that lead to no image are drawn again.
+        nor on how many are drawn at once; those that lead to no image are drawn again after them.
         """
         self._require_initialized()
         draw = latents_drawn(self.shape, count, temperature, generator)
@@ -196,7 +196,7 @@ class FlowModel(nn.Module):
             return self.flow.inverse(z.to(self.device, self.dtype), given)
 
         with self._inverting():
-            x, _ = drawn_until_finite(count, draw, invert)
+            _, x, _ = drawn_until_finite(count, draw, invert)
         return to_images(self.require_finite(x, "decoding"), self.n_bits)
 
     def sampler(self) -> Sampler:
@@ -275,10 +275,9 @@ class FlowModel(nn.Module):
                 "this model was not built from a config, so its folder could not be read back"
             )
         config = {"format": FORMAT, "macow": __version__, "model": asdict(self.config)}
-        weights = {
-            name: weight.half() if half and name.endswith(".direction") else weight
-            for name, weight in self.state_dict().items()
-        }
+        weights = self.state_dict()
+        if half:
+            weights |= {n: in_half(n, w) for n, w in weights.items() if n.endswith(".direction")}
         write_model(Path(folder), config, weights)
 
     # What it is, and what it accepts

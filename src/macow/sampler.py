@@ -55,7 +55,7 @@ class Sampler:
         self.backend = "kernels" if lacking is None else f"plain torch ({lacking})"
         """What it computes with, and why not with kernels."""
         self.drawn_again = 0
-        """How many draws, so far, led to no image."""
+        """How many draws, so far, led to no image and were repeated."""
 
     @torch.no_grad()
     def sample(
@@ -68,11 +68,18 @@ class Sampler:
         """As `model.sample`: new images, uint8 `[count, C, H, W]`."""
         draw = latents_drawn(self.shape, count, temperature, generator)
         labels = self.labels_in_turn(range(count)) if labels is None else labels
-        return self._images(count, draw, labels)
+        return self._images(count, draw, labels)[0]
 
     @torch.no_grad()
     def numbered(self, numbers: Sequence[int], temperature: float = 1.0, seed: int = 0) -> Tensor:
         """Samples number so and so, uint8 `[n, C, H, W]`; labels take turns."""
+        return self.numbered_with_latents(numbers, temperature, seed)[0]
+
+    @torch.no_grad()
+    def numbered_with_latents(
+        self, numbers: Sequence[int], temperature: float = 1.0, seed: int = 0
+    ) -> tuple[Tensor, Tensor]:
+        """The same, and the latents that they are the images of."""
 
         def draw(places: Sequence[int], attempt: int) -> Tensor:
             return temperature * latents(self.shape, seed, [numbers[i] for i in places], attempt)
@@ -101,16 +108,16 @@ class Sampler:
         return None if self._label_map is None else self._label_map.in_turn(numbers)
 
     @exact_float32()
-    def _images(self, count: int, draw: Draw, labels: Tensor | None) -> Tensor:
+    def _images(self, count: int, draw: Draw, labels: Tensor | None) -> tuple[Tensor, Tensor]:
         cond = self._condition(labels, count)
 
         def invert(z: Tensor, places: Sequence[int]) -> Tensor:
             given = None if cond is None else cond[list(places)]
             return self._invert(z.to(self.device, self.dtype), given)
 
-        x, lost = drawn_until_finite(count, draw, invert)
+        z, x, lost = drawn_until_finite(count, draw, invert)
         self.drawn_again += lost
-        return to_images(require_finite(x, "decoding"), self.n_bits)
+        return to_images(require_finite(x, "decoding"), self.n_bits), z
 
     def _invert(self, z: Tensor, cond: Tensor | None) -> Tensor:
         with torch.autocast(self.device.type, enabled=False):
@@ -164,21 +171,23 @@ def _capture(undo: Undo, z: Tensor, cond: Tensor | None) -> _Graph:
 
 def drawn_until_finite(
     count: int, draw: Draw, invert: Callable[[Tensor, Sequence[int]], Tensor]
-) -> tuple[Tensor, int]:
-    """So many continuous images, and how many draws led to none, so that others took their place.
+) -> tuple[Tensor, Tensor, int]:
+    """So many latents, their continuous images, and how many draws led to none and were repeated.
 
     Training looks at the latents of images and never back from others: a pass through rows of
     pixels can grow without bound where no image has led.
     """
     everywhere = range(count)
-    x, lost = invert(draw(everywhere, 0), everywhere), 0
+    z = draw(everywhere, 0)
+    x, lost = invert(z, everywhere), 0
     for attempt in range(1, ATTEMPTS):
         places = (~x.isfinite().flatten(1).all(dim=1)).nonzero().flatten().tolist()
         if not places:
             break
-        x[places] = invert(draw(places, attempt), places)
+        z[places] = draw(places, attempt)
+        x[places] = invert(z[places], places)
         lost += len(places)
-    return x, lost
+    return z, x, lost
 
 
 def latents_drawn(

@@ -39,6 +39,15 @@ def write_model(folder: Path, config: Mapping[str, Any], state: Mapping[str, Ten
     files.write(described, description)
 
 
+def in_half(name: str, weight: Tensor) -> Tensor:
+    """A convolution's weights in 16 bits, if those can hold them."""
+    kept = weight.half()
+    before, after = (torch.linalg.vector_norm(w.double().flatten(1), dim=1) for w in (weight, kept))
+    if not torch.allclose(before, after, rtol=1e-3, atol=0):
+        raise ValueError(f"{name} does not fit 16 bits: its numbers are too large or too small")
+    return kept
+
+
 def read_weights(path: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file, if they are those that were written."""
     if not path.is_file():

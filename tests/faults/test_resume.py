@@ -18,8 +18,9 @@ KILLED = -9
         {"batch_steps": 4},
         {"mirror": False, "shift": 0, "ema": 0.0, "schedule": "cosine"},
         {"variational": True, "noise_samples": 2},
+        {"optimizer": "muon"},
     ],
-    ids=["augmented", "epochs", "accumulating", "plain", "variational"],
+    ids=["augmented", "epochs", "accumulating", "plain", "variational", "muon"],
 )
 def test_a_killed_run_is_the_same_run(options, tmp_path):
     config = changed(**STEPS, **options)

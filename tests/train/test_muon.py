@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from macow.train import muon
+from macow.train import checkpoint, muon
 from macow.train.flat import Flat
 from macow.train.muon import MuonAndAdam, orthogonal
 from macow.train.optimiser import optimizer_of
@@ -31,7 +31,8 @@ def test_nothing_comes_of_nothing():
 
 def learner():
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(3, 5, 3), nn.Conv2d(5, 5, 1), nn.Conv2d(5, 5, 1))
+    sizes = [(3, 5, 3), (5, 5, 1), (5, 5, 1), (2, 5, 2), (8, 5, 1)]  # the last two of one shape
+    model = nn.Sequential(*(nn.Conv2d(*size) for size in sizes))
     matrices = [layer.weight for layer in model]
     biases = [layer.bias for layer in model]
     return model, MuonAndAdam(matrices, biases, lr=0.1, fused=True)
@@ -79,8 +80,22 @@ def test_a_skipped_step_changes_nothing():
     assert not optimizer.state[model[0].weight]["exp_avg"].any()
 
 
+def test_its_state_comes_back():
+    model, optimizer = learner()
+    gradients_of(model, 0)
+    optimizer.step()
+    again, other = learner()
+    again.load_state_dict(model.state_dict())
+    checkpoint.restore_optimizer(other, checkpoint.optimizer_tensors(optimizer))
+    for learning, by in ((model, optimizer), (again, other)):
+        gradients_of(learning, 1)
+        by.step()
+    for p, q in zip(model.parameters(), again.parameters(), strict=True):
+        assert torch.equal(p, q)
+
+
 def test_it_takes_the_convolutions_of_networks_and_leaves_the_rest_to_adam():
-    config = changed()
+    config = changed(variational=True)
     model = config.model.build()
     optimizer = optimizer_of(model, replace(config.train, optimizer="muon"))
     ours, others = (set(group["params"]) for group in optimizer.param_groups)

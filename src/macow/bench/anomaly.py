@@ -43,7 +43,10 @@ def measure(
     `photos` are photographs, some crops of which stand for natural images of another origin.
     """
     model = load(name, device)
+    if model.labels:
+        raise ValueError(f"{name} is conditional: its scores are of images with a label")
     rng = np.random.default_rng(seed)
+    pictures = _opened(photos)
 
     def scores(images: np.ndarray, reference: Reference | None) -> list[Score]:
         parts = torch.split(torch.from_numpy(images).to(model.device), batch_size)
@@ -55,13 +58,13 @@ def measure(
     chosen = test.take(np.sort(rng.permutation(len(test))[: 2 * EACH]))
     reference = Reference.of(scores(chosen[::2], None))
     own = scores(chosen[1::2], reference)
-    yield _detection("its own", own, own)
-    for kind, images in _others(model.shape, chosen[1::2], photos, rng):
+    yield _detection("its own, the reference", scores(chosen[::2], reference), own)
+    for kind, images in _others(model.shape, chosen[1::2], pictures, rng):
         yield _detection(kind, scores(images, reference), own)
 
 
 def _others(
-    shape: Shape, own: np.ndarray, photos: Path, rng: np.random.Generator
+    shape: Shape, own: np.ndarray, photos: list[Image.Image], rng: np.random.Generator
 ) -> Iterator[tuple[str, np.ndarray]]:
     yield "photographs", _crops(photos, shape, rng)
     yield "upside down", own[:, :, ::-1].copy()
@@ -73,15 +76,18 @@ def _others(
     yield "noise", rng.integers(0, 256, (EACH, *shape), dtype=np.uint8)
 
 
-def _crops(photos: Path, shape: Shape, rng: np.random.Generator) -> np.ndarray:
-    """Squares of photographs, a quarter of the short side or more, made as small as the images."""
+def _opened(photos: Path) -> list[Image.Image]:
     files = sorted(file for file in photos.glob("*") if file.is_file())
     if not files:
         raise ValueError(f"{photos}: no photographs")
-    opened = [Image.open(file).convert("RGB") for file in files]
+    return [Image.open(file).convert("RGB") for file in files]
+
+
+def _crops(photos: list[Image.Image], shape: Shape, rng: np.random.Generator) -> np.ndarray:
+    """Squares of photographs, a quarter of the short side or more, made as small as the images."""
     found = []
     for number in range(EACH):
-        photo = opened[number % len(opened)]
+        photo = photos[number % len(photos)]
         side = int(min(photo.size) * rng.uniform(0.25, 1))
         left, top = (int(rng.integers(0, room - side + 1)) for room in photo.size)
         found.append(fit(photo.crop((left, top, left + side, top + side)), shape))

@@ -41,9 +41,13 @@ class Conv1x1(Bijection):
 
 
 def log_abs_dets(parts: list[Conv1x1], weights: Tensor) -> Tensor:
-    """`log |det W|` of each, of their stacked weights; its gradient is the inverse, turned."""
+    """`log |det W|` of each, of their stacked weights; its gradient is the inverse, turned.
+
+    What was measured is of the weights that an update begins with, so only where gradients are
+    asked for does it count.
+    """
     measured = [part.measured for part in parts if part.measured is not None]
-    if not measured:
+    if not measured or not torch.is_grad_enabled():
         return torch.linalg.slogdet(weights).logabsdet
     log_dets, gradients = (torch.stack(tensors) for tensors in zip(*measured, strict=True))
     return log_dets + ((weights - weights.detach()) * gradients).sum(dim=(1, 2))

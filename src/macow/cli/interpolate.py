@@ -13,7 +13,6 @@ from macow.cli.parsing import add_label, load_given, model_parser, parse, positi
 from macow.latents import interpolate, mean_latent
 from macow.model import FlowModel
 from macow.pictures import film, grid
-from macow.sampler import latents
 
 DESCRIPTION = """Walks the straight line between the latents of two images, or of samples written as
 sample:NUMBER, and writes a film (.webp or .gif) and beside it a strip as PNG. With one image and
@@ -62,8 +61,9 @@ def _latent(model: FlowModel, end: str, options: Namespace) -> Tensor:
         number = end.removeprefix("sample:")
         if not number.isdecimal():
             raise ValueError(f"interpolate: a sample is sample:NUMBER, got {end}")
-        z = latents(model.shape, options.seed, [int(number)])[0]
-        return options.temperature * z.to(model.device, model.dtype)
+        sampler = model.sampler()
+        _, z = sampler.numbered_with_latents([int(number)], options.temperature, options.seed)
+        return z[0].to(model.device, model.dtype)
     image = next(_images(model, Path(end), 1))
     return model.encode(image)[0]
 

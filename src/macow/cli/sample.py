@@ -45,8 +45,8 @@ def run(argv: Sequence[str]) -> None:
         if is_first():
             _show(images, out, options, len(model.labels) or None)
             if again and not options.quiet:
-                lost = "led to no image and were repeated; at lower temperatures fewer do"
-                print(f"{again} draws {lost}")
+                lost = "that led to no image; at lower temperatures there are fewer"
+                print(f"repeated draws {lost}: {again}")
 
 
 def usual_temperature(folder: Path) -> str:

@@ -26,10 +26,11 @@ from macow.score import Reference, Score, score
 
 DESCRIPTION = """Scores images, or all images of folders, one row each as CSV, or as JSON lines if
 --out ends in .jsonl: bits_per_dim; log_prior and log_det, which it is made of; codec_bits_per_dim,
-what PNG takes; corrected, the difference, surprise that complexity does not explain; percentile and
-typicality against the model's reference.json or --reference SOURCE. A file that is no usable image
-is a row with its error. Known and true of all such models: images of another kind can cost *fewer*
-bits than those it was trained on. Read percentile and corrected beside bits_per_dim.
+what lossless WebP takes; corrected, the difference, surprise that complexity does not explain;
+percentile and typicality against the model's reference.json or --reference SOURCE. A file that is
+no usable image is a row with its error. Known and true of all such models: images of another kind
+can cost *fewer* bits than those it was trained on. Read typicality and corrected beside
+bits_per_dim.
 Example: macow score digits my_images --out scores.csv"""
 COLUMNS = ["file", *(field.name for field in fields(Score)), "error"]
 

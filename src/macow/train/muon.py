@@ -78,6 +78,10 @@ class MuonAndAdam(torch.optim.Adam):
         by_shape = sorted(matrices, key=as_matrix)
         super().__init__([{"params": by_shape}, {"params": list(others)}], **options)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """As any optimizer: Adam would look for steps of the matrices, which count none."""
+        torch.optim.Optimizer.__setstate__(self, state)
+
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Changes all weights that have a gradient."""
@@ -91,13 +95,16 @@ class MuonAndAdam(torch.optim.Adam):
             means = [self.state[p].setdefault("exp_avg", torch.zeros_like(p)) for p in parameters]
             gradients = [p.grad for p in parameters]
             weights, slopes, known = (
-                torch.stack(tensors).flatten() for tensors in (parameters, gradients, means)
+                torch.cat([tensor.flatten() for tensor in tensors])
+                for tensors in (parameters, gradients, means)
             )
             stack = Stack(len(parameters), parameters[0].numel(), *shape)
             never = weights.new_zeros((), dtype=torch.bool)
             step(weights, slopes, known, ours["lr"], never, [stack])
             for tensors, changed in ((parameters, weights), (means, known)):
-                torch._foreach_copy_(tensors, list(changed.view(-1, *parameters[0].shape)))
+                parts = torch.split(changed, stack.room)
+                views = [part.view_as(t) for part, t in zip(parts, tensors, strict=True)]
+                torch._foreach_copy_(tensors, views)
 
 
 def as_matrix(weight: Tensor) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from macow.config import TrainConfig
 from macow.data.images import Images
 from macow.initialize import initializing
 from macow.model import FlowModel
-from macow.nets.weight_norm import WeightNormConv2d
+from macow.nets.weight_norm import WeightNormConv2d, WeightNormUpsample2d
 from macow.seeds import generator_for
 from macow.train.batches import Batches
 from macow.train.console import Console
@@ -45,7 +45,8 @@ def optimizer_of(model: FlowModel, config: TrainConfig) -> torch.optim.Adam:
     parameters = [p for p in model.parameters() if p.requires_grad]
     if config.optimizer == "adam":
         return torch.optim.Adam(parameters, **options)
-    matrices = [m.direction for m in model.modules() if isinstance(m, WeightNormConv2d)]
+    kinds = (WeightNormConv2d, WeightNormUpsample2d)
+    matrices = [m.direction for m in model.modules() if isinstance(m, kinds)]
     others = [p for p in parameters if p not in set(matrices)]
     return MuonAndAdam(matrices, others, **options)
 

@@ -178,6 +178,11 @@ def _read_record(document: Any, where: str) -> tuple[RunConfig, Any, Any]:
     if not isinstance(document, dict) or not document.keys() >= {"data", "seed"}:
         raise ValueError(f"{where} is not a run's configuration with data and seed")
     rest = {name: value for name, value in document.items() if name not in ("data", "seed")}
+    train = rest.get("train")
+    if isinstance(train, dict) and type(train.get("augment")) is bool:  # its name before 0.1.0
+        known = {name: value for name, value in train.items() if name != "augment"}
+        both = {"mirror": train["augment"], "shift": 4 * train["augment"]}
+        rest["train"] = {**both, **known}
     return from_dict(RunConfig, rest, where), document["data"], document["seed"]
 
 

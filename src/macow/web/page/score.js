@@ -64,7 +64,7 @@ export function score(model) {
     const rows = [["bits/dim", number(found.bits_per_dim, 3), "first"]];
     rows.push(["percentile", found.percentile === null ? "unknown: the model has no reference images"
       : `${number(found.percentile, 1)}: ${usual(found.percentile)}`]);
-    rows.push(["PNG would take", `${number(found.codec_bits_per_dim, 3)} bits/dim`]);
+    rows.push(["WebP would take", `${number(found.codec_bits_per_dim, 3)} bits/dim`]);
     const lost = found.values_lost ? `${found.values_lost} values are lost` : "every value comes back";
     rows.push(["round trip", `off by ${found.round_trip_error.toExponential(1)} grey levels: ${lost}`]);
     const parts = rows.flatMap(([name, value, kind = ""]) => [
