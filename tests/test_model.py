@@ -169,18 +169,18 @@ def test_half_the_bits_of_networks_are_enough(tmp_path):
     found, expected = (
         m.bits_per_dim(batch, generator=torch.Generator().manual_seed(0)) for m in (back, model)
     )
-    torch.testing.assert_close(found, expected, atol=2e-4, rtol=0)
+    torch.testing.assert_close(found, expected, atol=2e-3, rtol=0)
 
 
-def test_weights_that_half_cannot_hold_are_refused(tmp_path):
+@pytest.mark.parametrize("factor", [1e7, 1e-9])
+def test_weights_that_half_cannot_hold_are_refused(factor, tmp_path):
     model = tiny_model()
-    for factor in (1e7, 1e-9):
-        for module in model.modules():
-            if isinstance(module, WeightNormConv2d):
-                module.direction.data *= factor
-        with pytest.raises(ValueError, match="does not fit 16 bits"):
-            model.save_pretrained(tmp_path, half=True)
-        assert not list(tmp_path.iterdir())
+    for module in model.modules():
+        if isinstance(module, WeightNormConv2d):
+            module.direction.data *= factor
+    with pytest.raises(ValueError, match="does not fit 16 bits"):
+        model.save_pretrained(tmp_path, half=True)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

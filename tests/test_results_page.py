@@ -48,7 +48,35 @@ def test_the_log_tells_the_same_curves():
             assert found in log, name
 
 
-@pytest.mark.parametrize("name", ["recipe_gpu.csv", "anomaly_cpu.csv"])
+def test_evaluations_are_those_of_the_results():
+    whole, trained, some = results.read("evaluation_gpu.csv")
+    assert whole["bits_per_dim"] == runs()["small"]["test_bits"]
+    assert f"standard error over images is {float(whole['error']):.3f}" in SAID
+    pair = (float(some[name]) for name in ("bits_per_dim", "importance_weighted"))
+    assert "is {:.3f} and the importance-weighted one {:.3f}".format(*pair) in SAID
+    assert f"was {float(whole['reconstruction']):.4f} grey levels" in SAID
+    log = (synthesis.DOCS / "experiments.md").read_text()
+    assert f"{trained['bits_per_dim']} on the first 10,000 training images" in log
+
+
+def test_lost_draws_are_those_of_the_results():
+    rows = {row["temperature"]: row for row in results.read("lost_draws_cpu.csv")}
+    assert rows["1.0"]["repeated"] == "11"
+    assert "Of 512 draws at temperature 1 eleven did not" in SAID
+    assert {rows[t]["repeated"] for t in ("0.7", "0.8", "0.9")} == {"0"}
+
+
+def test_the_authors_figure_is_in_the_log():
+    log = " ".join((synthesis.DOCS / "experiments.md").read_text().split())
+    assert "3.609 bits/dim on the test set after 475 updates of 512 images, 481 s" in log
+    assert "| 3.609 | 475 of 512 | 481 s |" in SAID
+    assert results.LEVELS["authors' code, 481 s"] == 3.609
+
+
+NAMED = ["recipe_gpu.csv", "anomaly_cpu.csv", "evaluation_gpu.csv", "lost_draws_cpu.csv"]
+
+
+@pytest.mark.parametrize("name", NAMED)
 def test_results_name_machine_and_command(name):
     assert name in SAID or name in (synthesis.DOCS / "experiments.md").read_text()
     for row in results.read(name):

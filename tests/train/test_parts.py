@@ -1,6 +1,7 @@
 """Batches, augmentation, learning rate, average: each a function of what it says it is."""
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from macow.config import TrainConfig
 from macow.data.images import ArrayImages, DecodedImages
 from macow.train.batches import Batches, augment, batch_indices
 from macow.train.optimiser import Average, learning_rate
+from macow.train.run_folder import _read_record
+from small_runs import changed
 
 CPU = torch.device("cpu")
 ARRAY = np.random.default_rng(0).integers(0, 256, (23, 3, 8, 6), dtype=np.uint8)
@@ -111,3 +114,13 @@ def test_the_average_follows():
 def test_training_that_does_not_fit_is_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         TrainConfig(**changes)
+
+
+@pytest.mark.parametrize(("augment", "shift"), [(True, 4), (False, 0)])
+def test_a_run_that_knew_augment_is_still_known(augment, shift):
+    config = changed(mirror=augment, shift=shift)
+    record = {**asdict(config), "data": "digits", "seed": 3}
+    old = {k: v for k, v in record["train"].items() if k not in ("mirror", "shift")}
+    record["train"] = {**old, "augment": augment}
+    found, source, seed = _read_record(json.loads(json.dumps(record)), "it")
+    assert (found, source, seed) == (config, "digits", 3)
