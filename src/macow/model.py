@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -181,19 +181,18 @@ class FlowModel(nn.Module):
         """New images, uint8 `[count, C, H, W]`.
 
         Temperature multiplies the prior's standard deviation; labels, if not given, take turns.
-        Latents are drawn on the CPU, image by image, so that pictures depend neither on the device
-        nor on how many are drawn at once; those that lead to no image are drawn again after them.
+        Latents are drawn on the CPU, image by image, so pictures depend neither on the device nor
+        on how many there are; after them those are drawn again that led to no image.
         """
         self._require_initialized()
         draw = latents_drawn(self.shape, count, temperature, generator)
         labels = self.labels_in_turn(range(count)) if labels is None else labels
-        if self.label_map is not None and labels is not None:
-            self.label_map.check(labels, count)
+        self.check_labels(range(count), labels)
         cond = self.condition(labels)
 
         def invert(z: Tensor, places: Sequence[int]) -> Tensor:
-            given = None if cond is None else cond[list(places)]
-            return self.flow.inverse(z.to(self.device, self.dtype), given)
+            z = z.to(self.device, self.dtype)
+            return self.flow.inverse(z, None if cond is None else cond[list(places)])
 
         with self._inverting():
             _, x, _ = drawn_until_finite(count, draw, invert)
@@ -267,8 +266,7 @@ class FlowModel(nn.Module):
     def save_pretrained(self, folder: str | os.PathLike[str], *, half: bool = False) -> None:
         """Writes a folder that `macow.load` reads: `config.json` and `model.safetensors`.
 
-        `half` keeps the networks' convolutions, most of the weights, in 16 bits. They are
-        normalised, so their sizes do not matter and the bits lost hardly do.
+        `half` keeps the networks' convolutions, which are normalised, in 16 bits.
         """
         if self.config is None:
             raise ValueError(
@@ -276,7 +274,7 @@ class FlowModel(nn.Module):
             )
         config = {"format": FORMAT, "macow": __version__, "model": asdict(self.config)}
         weights = self.state_dict()
-        if half:
+        if half:  # most of the weights
             weights |= {n: in_half(n, w) for n, w in weights.items() if n.endswith(".direction")}
         write_model(Path(folder), config, weights)
 
@@ -340,7 +338,7 @@ class FlowModel(nn.Module):
                 "on a batch of training images, or load weights"
             )
 
-    def check_labels(self, x: Tensor, labels: Tensor | None) -> None:
+    def check_labels(self, x: Sized, labels: Tensor | None) -> None:
         """Raises unless these can be the labels of a batch."""
         if self.label_map is not None and labels is not None:
             self.label_map.check(labels, len(x))
