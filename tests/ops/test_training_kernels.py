@@ -16,10 +16,11 @@ pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="test_gpu.py r
 @pytest.mark.parametrize("shape", kernels.SMALL_SCANS.values(), ids=kernels.SMALL_SCANS)
 def test_a_masked_convolution_knows_its_gradients(shape, affine, monkeypatch):
     monkeypatch.setattr(training, "KEPT_UP_TO", 1024 if affine else 0)
+    orders = ORDERS if shape[0] < 40 else ("down", "left")  # the interpreter takes 12 s for each
     gradients.assert_earn_their_tolerance(
         [
             gradients.masked_convolution(*shape, order, affine=affine, extras=order != "down")
-            for order in ORDERS
+            for order in orders
         ]
     )
 
