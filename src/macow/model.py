@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -188,14 +188,13 @@ class FlowModel(nn.Module):
         draw = latents_drawn(self.shape, count, temperature, generator)
         labels = self.labels_in_turn(range(count)) if labels is None else labels
         self.check_labels(range(count), labels)
-        cond = self.condition(labels)
-
-        def invert(z: Tensor, places: Sequence[int]) -> Tensor:
-            z = z.to(self.device, self.dtype)
-            return self.flow.inverse(z, None if cond is None else cond[list(places)])
-
         with self._inverting():
-            _, x, _ = drawn_until_finite(count, draw, invert)
+            _, x, _ = drawn_until_finite(
+                count,
+                draw,
+                self.condition(labels),
+                lambda z, cond: self.flow.inverse(z.to(self.device, self.dtype), cond),
+            )
         return to_images(self.require_finite(x, "decoding"), self.n_bits)
 
     def sampler(self) -> Sampler:

@@ -110,12 +110,9 @@ class Sampler:
     @exact_float32()
     def _images(self, count: int, draw: Draw, labels: Tensor | None) -> tuple[Tensor, Tensor]:
         cond = self._condition(labels, count)
-
-        def invert(z: Tensor, places: Sequence[int]) -> Tensor:
-            given = None if cond is None else cond[list(places)]
-            return self._invert(z.to(self.device, self.dtype), given)
-
-        z, x, lost = drawn_until_finite(count, draw, invert)
+        z, x, lost = drawn_until_finite(
+            count, draw, cond, lambda z, cond: self._invert(z.to(self.device, self.dtype), cond)
+        )
         self.drawn_again += lost
         return to_images(require_finite(x, "decoding"), self.n_bits), z
 
@@ -170,22 +167,21 @@ def _capture(undo: Undo, z: Tensor, cond: Tensor | None) -> _Graph:
 
 
 def drawn_until_finite(
-    count: int, draw: Draw, invert: Callable[[Tensor, Sequence[int]], Tensor]
+    count: int, draw: Draw, cond: Tensor | None, invert: Undo
 ) -> tuple[Tensor, Tensor, int]:
     """So many latents, their continuous images, and how many draws led to none and were repeated.
 
     Training looks at the latents of images and never back from others: a pass through rows of
     pixels can grow without bound where no image has led.
     """
-    everywhere = range(count)
-    z = draw(everywhere, 0)
-    x, lost = invert(z, everywhere), 0
+    z = draw(range(count), 0)
+    x, lost = invert(z, cond), 0
     for attempt in range(1, ATTEMPTS):
         places = (~x.isfinite().flatten(1).all(dim=1)).nonzero().flatten().tolist()
         if not places:
             break
         z[places] = draw(places, attempt)
-        x[places] = invert(z[places], places)
+        x[places] = invert(z[places], None if cond is None else cond[places])
         lost += len(places)
     return z, x, lost
 
