@@ -31,8 +31,7 @@ def run(argv: Sequence[str]) -> None:
     start = load(start_name, "cpu") if start_name else None
     if {"-h", "--help"} & set(rest) and not (chosen or file or start):
         chosen = "cifar10"  # whose values stand for the defaults
-    document = _document(chosen, file, start)
-    arguments = _parser(document, file or "config")
+    arguments = _parser(document(chosen, file, start), file or "config")
     options = arguments.instantiate(parse(arguments, rest))
     if options.model is None:
         raise ValueError("train: which model? Give --preset, --config or --from")
@@ -74,16 +73,16 @@ def _once(value: str, rest: list[str], option: str) -> str:
     return value
 
 
-def _document(chosen: str | None, file: str | None, start: FlowModel | None) -> dict[str, Any]:
-    """The defaults: a preset, or the model to start from, changed by a file."""
-    document: dict[str, Any] = {}
+def document(
+    chosen: str | None, file: str | None, start: FlowModel | None = None
+) -> dict[str, Any]:
+    """A configuration: a preset, or that of the model to start from, changed by a file."""
+    base: dict[str, Any] = {}
     if chosen:
-        document = asdict(preset(chosen))
+        base = asdict(preset(chosen))
     elif start is not None and start.config is not None:
-        document = {"model": asdict(start.config)}
-    if file:
-        document = _merged(document, _read(Path(file)))
-    return document
+        base = {"model": asdict(start.config)}
+    return _merged(base, _read(Path(file))) if file else base
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -104,17 +103,15 @@ def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _parser(document: dict[str, Any], where: str = "config") -> ArgumentParser:
+def _parser(given: dict[str, Any], where: str = "config") -> ArgumentParser:
     set_parsing_settings(docstring_parse_attribute_docstrings=True)
-    data, seed = document.pop("data", None), document.pop("seed", 0)
-    has_model = "model" in document
-    config = from_dict(RunConfig, document, where) if has_model else None
-    if config is None and (unknown := sorted(map(str, document.keys() - {"train", "temperature"}))):
+    data, seed = given.pop("data", None), given.pop("seed", 0)
+    has_model = "model" in given
+    config = from_dict(RunConfig, given, where) if has_model else None
+    if config is None and (unknown := sorted(map(str, given.keys() - {"train", "temperature"}))):
         raise ValueError(f"{where} has unknown keys: {brief(unknown)}")
     train = (
-        config.train
-        if config
-        else from_dict(TrainConfig, document.get("train", {}), f"{where}.train")
+        config.train if config else from_dict(TrainConfig, given.get("train", {}), f"{where}.train")
     )
     arguments = parser("train", "--preset NAME --data SOURCE --run FOLDER [options]", DESCRIPTION)
     arguments.add_argument("--preset", help="a published configuration; macow presets lists them")
