@@ -12,18 +12,30 @@ def scored(bits, typicality):
     return [Score(b, 0, 0, 1, b - 1, 50, t) for b, t in zip(bits, typicality, strict=True)]
 
 
+def areas(found):
+    return found.likelihood.mean, found.typicality.mean, found.corrected.mean
+
+
 def test_areas_count_pairs():
     own = scored([1, 2, 3, 4], [0.2, 0.9, 0.9, 0.2])
     dear = scored([5, 6], [0, 0])
-    found = anomaly._detection("dear", dear, own)
-    assert (found.likelihood, found.typicality, found.corrected) == (1, 1, 1)
+    found = anomaly._detection("dear", dear, own, 2)
+    assert areas(found) == (1, 1, 1)
     assert found.bits_per_dim == 5.5
     cheap = scored([0, 2.5], [0, 0.9])
-    found = anomaly._detection("cheap", cheap, own)
-    assert found.likelihood == (0 + 2) / 8
-    assert found.typicality == (4 + 2 * 0.5) / 8  # two ties
-    same = anomaly._detection("same", own, own)
-    assert (same.likelihood, same.typicality) == (0.5, 0.5)
+    found = anomaly._detection("cheap", cheap, own, 2)
+    assert found.likelihood.mean == (0 + 2) / 8
+    assert found.typicality.mean == (4 + 2 * 0.5) / 8  # two ties
+    assert areas(anomaly._detection("same", own, own, 4))[:2] == (0.5, 0.5)
+
+
+def test_errors_are_from_picture_to_picture():
+    own = scored([1, 2, 3, 4], [0.5] * 4)
+    others = scored([0, 5, 0, 5], [0.5] * 4)  # in turn of a cheap picture and of a dear one
+    one_each, of_two = (anomaly._detection("kind", others, own, n) for n in (4, 2))
+    assert one_each.likelihood == (0.5, pytest.approx(1 / 12**0.5))
+    assert of_two.likelihood == (0.5, 0.5)  # the pieces of a picture are no new pictures
+    assert of_two.typicality == (0.5, 0)
 
 
 @pytest.fixture
@@ -39,11 +51,12 @@ def photos(tmp_path):
 def test_digits_are_told_from_noise(photos, monkeypatch):
     monkeypatch.setattr(anomaly, "EACH", 40)
     found = {one.kind: one for one in anomaly.measure("digits", "digits", photos)}
-    assert 0.3 < found["its own, the reference"].likelihood < 0.7
+    assert 0.3 < found["its own, the reference"].likelihood.mean < 0.7
     assert {one.images for one in found.values()} == {40}
-    assert found["noise"].likelihood == 1
-    assert found["photographs"].likelihood == 1
-    assert found["digits"].likelihood < 0.7  # its own kind, from the training images
+    assert found["noise"].likelihood == (1, 0)
+    assert found["photographs"].likelihood == (1, 0)
+    assert found["photographs"].pictures == 2
+    assert found["digits"].likelihood.mean < 0.7  # its own kind, from the training images
 
 
 def test_what_is_missing_is_said(photos, tmp_path):

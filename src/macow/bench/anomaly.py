@@ -1,8 +1,11 @@
 """How well a model's scores tell images of other kinds from those it was trained on."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,6 +18,14 @@ from macow.score import Reference, Score, score
 
 EACH = 1000
 """Images of every kind; of the model's own kind as many again are the reference."""
+PHOTOGRAPHS = "photographs"
+
+
+class Area(NamedTuple):
+    """Under a ROC curve, with its standard error from picture to picture."""
+
+    mean: float
+    error: float
 
 
 @dataclass(frozen=True)
@@ -27,12 +38,14 @@ class Detection:
 
     kind: str
     images: int
+    pictures: int
+    """Of which they are pieces."""
     bits_per_dim: float
     """Their mean."""
-    likelihood: float
+    likelihood: Area
     """By bits/dim."""
-    typicality: float
-    corrected: float
+    typicality: Area
+    corrected: Area
 
 
 def measure(
@@ -58,15 +71,16 @@ def measure(
     chosen = test.take(np.sort(rng.permutation(len(test))[: 2 * EACH]))
     reference = Reference.of(scores(chosen[::2], None))
     own = scores(chosen[1::2], reference)
-    yield _detection("its own, the reference", scores(chosen[::2], reference), own)
+    yield _detection("its own, the reference", scores(chosen[::2], reference), own, EACH)
     for kind, images in _others(model.shape, chosen[1::2], pictures, rng):
-        yield _detection(kind, scores(images, reference), own)
+        different = min(EACH, len(pictures)) if kind == PHOTOGRAPHS else EACH
+        yield _detection(kind, scores(images, reference), own, different)
 
 
 def _others(
     shape: Shape, own: np.ndarray, photos: list[Image.Image], rng: np.random.Generator
 ) -> Iterator[tuple[str, np.ndarray]]:
-    yield "photographs", _crops(photos, shape, rng)
+    yield PHOTOGRAPHS, _crops(photos, shape, rng)
     yield "upside down", own[:, :, ::-1].copy()
     digits = data.load("digits", "train").take(np.arange(EACH))[:, 0]
     enlarged = (Image.fromarray(digit).resize(shape[:0:-1]) for digit in digits)
@@ -94,23 +108,21 @@ def _crops(photos: list[Image.Image], shape: Shape, rng: np.random.Generator) ->
     return np.stack(found)
 
 
-def _detection(kind: str, others: list[Score], own: list[Score]) -> Detection:
-    def area(worse: np.ndarray, better: np.ndarray) -> float:
-        """The chance that one of the first is larger than one of the second; ties count half."""
+def _detection(kind: str, others: list[Score], own: list[Score], pictures: int) -> Detection:
+    """The others are, in turn, of so many pictures."""
+
+    def area(name: str, sign: int = 1) -> Area:
+        """The chance that one of the others is larger than one of its own; ties count half."""
+        worse, better = (
+            np.array([sign * getattr(one, name) for one in some]) for some in (others, own)
+        )
         order = np.sort(better)
         below = np.searchsorted(order, worse, "left") + np.searchsorted(order, worse, "right")
-        return float(below.mean() / (2 * len(order)))
+        chances = below / (2 * len(order))
+        by_picture = [chances[i::pictures].mean() for i in range(pictures)]
+        error = np.std(by_picture, ddof=1) / math.sqrt(pictures) if pictures > 1 else math.nan
+        return Area(float(chances.mean()), float(error))
 
-    columns = [
-        [np.array([getattr(s, name) for s in some]) for some in (others, own)]
-        for name in ("bits_per_dim", "typicality", "corrected")
-    ]
-    (bits, own_bits), (typical, own_typical), (corrected, own_corrected) = columns
-    return Detection(
-        kind,
-        len(others),
-        float(bits.mean()),
-        area(bits, own_bits),
-        area(-typical, -own_typical),
-        area(corrected, own_corrected),
-    )
+    bits = fmean(one.bits_per_dim for one in others)
+    areas = area("bits_per_dim"), area("typicality", -1), area("corrected")
+    return Detection(kind, len(others), pictures, bits, *areas)

@@ -180,10 +180,14 @@ def _anomaly(options: Namespace) -> Rows:
         {
             "kind": one.kind,
             "images": str(one.images),
+            "pictures": str(one.pictures),
             "bits": f"{one.bits_per_dim:.3f}",
-            "likelihood": f"{one.likelihood:.3f}",
-            "typicality": f"{one.typicality:.3f}",
-            "corrected": f"{one.corrected:.3f}",
+            "likelihood": f"{one.likelihood.mean:.3f}",
+            "likelihood_error": f"{one.likelihood.error:.3f}",
+            "typicality": f"{one.typicality.mean:.3f}",
+            "typicality_error": f"{one.typicality.error:.3f}",
+            "corrected": f"{one.corrected.mean:.3f}",
+            "corrected_error": f"{one.corrected.error:.3f}",
         }
         for one in found
     )
