@@ -99,11 +99,14 @@ def pictures():
 
 def anomaly_table():
     rows = [
-        [row["kind"], row["bits"]]
-        + [f"{float(row[name]):.2f}" for name in ("likelihood", "typicality", "corrected")]
+        [row["kind"], row["pictures"], row["bits"]]
+        + [
+            f"{float(row[name]):.2f} ± {float(row[f'{name}_error']):.2f}"
+            for name in ("likelihood", "typicality", "corrected")
+        ]
         for row in read("anomaly_cpu.csv")
     ]
-    return synthesis.table("images, bits/dim, likelihood, typicality, corrected", rows)
+    return synthesis.table("images, pictures, bits/dim, likelihood, typicality, corrected", rows)
 
 
 TABLES = {"anomaly": anomaly_table}
