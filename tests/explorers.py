@@ -83,15 +83,15 @@ class Gate:
     """Holds up a sampler: each batch waits until it is let through."""
 
     def __init__(self, sampler):
-        self.invert = sampler.invert
+        self.undo = sampler._undo
         self.passes = threading.Semaphore(0)
         self.batches = 0
-        sampler.invert = self
+        sampler._undo = self
 
     def __call__(self, z, cond=None):
         self.batches += 1
         assert self.passes.acquire(timeout=60)
-        return self.invert(z, cond)
+        return self.undo(z, cond)
 
     def let(self, count):
         self.passes.release(count)

@@ -68,7 +68,7 @@ class Sampler:
         """As `model.sample`: new images, uint8 `[count, C, H, W]`."""
         draw = latents_drawn(self.shape, count, temperature, generator)
         labels = self.labels_in_turn(range(count)) if labels is None else labels
-        return self._images(count, draw, labels)[0]
+        return self._whole(self._attempted(count, draw, labels)[0])
 
     @torch.no_grad()
     def numbered(self, numbers: Sequence[int], temperature: float = 1.0, seed: int = 0) -> Tensor:
@@ -80,11 +80,24 @@ class Sampler:
         self, numbers: Sequence[int], temperature: float = 1.0, seed: int = 0
     ) -> tuple[Tensor, Tensor]:
         """The same, and the latents that they are the images of."""
+        x, z = self.attempted(numbers, temperature, seed)
+        return self._whole(x), z
+
+    @torch.no_grad()
+    def attempted(
+        self,
+        numbers: Sequence[int],
+        temperature: float = 1.0,
+        seed: int = 0,
+        labels: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """The same as continuous images, not finite where no attempt has led to one."""
 
         def draw(places: Sequence[int], attempt: int) -> Tensor:
             return temperature * latents(self.shape, seed, [numbers[i] for i in places], attempt)
 
-        return self._images(len(numbers), draw, self.labels_in_turn(numbers))
+        labels = self.labels_in_turn(numbers) if labels is None else labels
+        return self._attempted(len(numbers), draw, labels)
 
     @torch.no_grad()
     def decode(self, z: Tensor, labels: Tensor | None = None) -> Tensor:
@@ -92,8 +105,7 @@ class Sampler:
         require_floats("z", z, self.shape, self.dtype)
         if not z.isfinite().all():
             raise ValueError("z must be finite, got NaN or infinity")
-        x = self.invert(z, self._condition(labels, len(z)))
-        return to_images(require_finite(x, "decoding"), self.n_bits)
+        return self._whole(self.invert(z, self._condition(labels, len(z))))
 
     @torch.no_grad()
     @exact_float32()
@@ -108,13 +120,16 @@ class Sampler:
         return None if self._label_map is None else self._label_map.in_turn(numbers)
 
     @exact_float32()
-    def _images(self, count: int, draw: Draw, labels: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _attempted(self, count: int, draw: Draw, labels: Tensor | None) -> tuple[Tensor, Tensor]:
         cond = self._condition(labels, count)
         z, x, lost = drawn_until_finite(
             count, draw, cond, lambda z, cond: self._invert(z.to(self.device, self.dtype), cond)
         )
         self.drawn_again += lost
-        return to_images(require_finite(x, "decoding"), self.n_bits), z
+        return x, z
+
+    def _whole(self, x: Tensor) -> Tensor:
+        return to_images(require_finite(x, "decoding"), self.n_bits)
 
     def _invert(self, z: Tensor, cond: Tensor | None) -> Tensor:
         with torch.autocast(self.device.type, enabled=False):

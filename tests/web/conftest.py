@@ -35,14 +35,14 @@ def model(digits):
 @pytest.fixture
 def hold(digits):
     """From when it is called on, the digits are as slow as one likes."""
-    gates, invert = [], digits.explorer.sampler.invert
+    gates, undo = [], digits.explorer.sampler._undo
 
     def begin():
         gates.append(Gate(digits.explorer.sampler))
         return gates[0]
 
     yield begin
-    digits.explorer.sampler.invert = invert
+    digits.explorer.sampler._undo = undo
     for gate in gates:
         gate.let(1000)
 

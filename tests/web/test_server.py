@@ -176,13 +176,13 @@ def test_who_does_not_read_is_dropped(digits, monkeypatch):
 
 
 def test_work_that_fails_costs_one_answer(digits, monkeypatch, caplog):
-    invert = digits.explorer.sampler.invert
+    undo = digits.explorer.sampler._undo
 
     def broken(error):
         def fail(z, cond=None):
             raise error
 
-        digits.explorer.sampler.invert = fail
+        digits.explorer.sampler._undo = fail
         status, _, body = digits.ask("POST", "/api/samples", SAMPLES)
         return status, json.loads(body)["error"]
 
@@ -193,20 +193,20 @@ def test_work_that_fails_costs_one_answer(digits, monkeypatch, caplog):
     assert status == 500
     assert "a bug" not in text
     assert "a bug" in caplog.text
-    digits.explorer.sampler.invert = invert
+    digits.explorer.sampler._undo = undo
     assert digits.ask("POST", "/api/samples", SAMPLES)[0] == 200
 
 
 def test_a_failure_on_the_way_is_the_last_line(digits):
-    invert, calls = digits.explorer.sampler.invert, []
+    undo, calls = digits.explorer.sampler._undo, []
 
     def fails_later(z, cond=None):
         calls.append(len(z))
         if len(calls) == 2:
             raise FloatingPointError("decoding is not finite")
-        return invert(z, cond)
+        return undo(z, cond)
 
-    digits.explorer.sampler.invert = fails_later
+    digits.explorer.sampler._undo = fails_later
     first, last = digits.lines("/api/samples", {"count": 64})
     assert len(first["images"]) == 4
     assert last == {"error": "decoding is not finite"}

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from io import BytesIO
 
@@ -86,9 +86,12 @@ class Explorer:
         """The pictures as they come, at the end all of them as one."""
         if wish.count > self.most_count:
             raise ValueError(f"count must be at most {self.most_count}, got {wish.count}")
-        z = wish.temperature * latents(self.model.shape, wish.seed, range(wish.count))
+
+        def draw(numbers: range, labels: Tensor | None) -> Tensor:
+            return self.sampler.attempted(numbers, wish.temperature, wish.seed, labels)[0]
+
         drawn: list[np.ndarray | None] = []
-        for batch in self._inverted(z, wish.label):
+        for batch in self._batches(wish.count, wish.label, draw):
             urls = [None if image is None else png(image) for image in batch]
             yield {"first": len(drawn), "of": wish.count, "images": urls}
             drawn += batch
@@ -160,37 +163,48 @@ class Explorer:
 
     def _decoded(self, z: Tensor, label: str | None) -> Iterator[list[np.ndarray]]:
         """The pictures of latents, batch by batch, all of them."""
-        for batch in self._inverted(z, label):
+
+        def invert(numbers: range, labels: Tensor | None) -> Tensor:
+            some = z[numbers.start : numbers.stop].to(self.sampler.device, self.sampler.dtype)
+            return self.sampler.invert(some, self.model.condition(labels))
+
+        for batch in self._batches(len(z), label, invert):
             whole = [image for image in batch if image is not None]
             if len(whole) < len(batch):
                 raise FloatingPointError(BEYOND)
             yield whole
 
     @torch.no_grad()
-    def _inverted(self, z: Tensor, label: str | None) -> Iterator[list[np.ndarray | None]]:
-        """The pictures of latents; None for one that lies beyond what the model can invert."""
-        labels = self.sampler.labels_in_turn(range(len(z)))
-        if label is not None:
-            labels = torch.full((len(z),), self._number(label), device=self.model.device)
+    def _batches(
+        self, count: int, label: str | None, compute: Callable[[range, Tensor | None], Tensor]
+    ) -> Iterator[list[np.ndarray | None]]:
+        """Pictures, computed by number and label; None for one beyond what the model can invert."""
+        labels = self._labels(range(count), label)
         start, size = 0, min(FIRST_BATCH, self.batch_size)
-        while start < len(z):
-            began, part = time.monotonic(), slice(start, start + size)
-            some = z[part].to(self.sampler.device, self.sampler.dtype)
-            cond = self.model.condition(None if labels is None else labels[part])
-            x = self.sampler.invert(some, cond)
+        while start < count:
+            began, part = time.monotonic(), range(start, min(start + size, count))
+            x = compute(part, None if labels is None else labels[start : part.stop])
             good = x.isfinite().flatten(1).all(dim=1).tolist()
             if not any(good):
                 raise FloatingPointError(BEYOND)
             images = to_images(x.nan_to_num(), self.model.n_bits).cpu().numpy()
             yield [image if is_good else None for image, is_good in zip(images, good, strict=True)]
-            start += size
+            start = part.stop
             if time.monotonic() - began < BATCH_SECONDS:
                 size = min(2 * size, self.batch_size)
 
+    def _labels(self, numbers: range, label: str | None) -> Tensor | None:
+        """The same for all, or in turn."""
+        if label is None:
+            return self.sampler.labels_in_turn(numbers)
+        return torch.full((len(numbers),), self._number(label), device=self.model.device)
+
     def _latent(self, end: End, label: str | None) -> Tensor:
         if end.image is None:
-            z = latents(self.model.shape, end.seed, [end.sample])[0]
-            return end.temperature * z.to(self.model.device, self.model.dtype)
+            number = range(end.sample, end.sample + 1)
+            labels = self._labels(number, label)
+            _, z = self.sampler.attempted(number, end.temperature, end.seed, labels)
+            return z[0].to(self.model.device, self.model.dtype)
         return self._given(label).encode(self._read(content_of(end.image)))[0]
 
     def _read(self, content: bytes) -> Tensor:
