@@ -4,8 +4,8 @@ import csv
 from collections import defaultdict
 
 import synthesis
+from charts import Axis, chart
 
-COLOURS = ("#2f7ed8", "#d98a3d", "#3d9a5b", "#a05fb5", "#8c8c8c")
 SHOWN = {
     "adam1": "Adam, 1e-3",
     "adam2": "Adam, 2e-3",
@@ -33,50 +33,13 @@ def curves():
     return found
 
 
-def chart(lines, levels, dots, along, title):
-    """Curves `{name: [(x, y)]}`, dashed levels `{name: y}`, dots `{name: (x, y)}`, as SVG."""
-    left, right, top, bottom, low, high = 60, 450, 20, 300, 3.3, 3.8
+def by_bits(lines, note, title, **more):
+    """Curves of bits/dim from nothing on."""
     far = max(x for curve in lines.values() for x, _ in curve)
     step = next(n for n in (50, 100, 200, 250, 500) if far / n <= 6)
-
-    def place(x, y):
-        return left + (right - left) * x / far, top + (bottom - top) * (high - y) / (high - low)
-
-    parts, labels = [], []
-    for bits in (3.3, 3.4, 3.5, 3.6, 3.7, 3.8):
-        _, y = place(0, bits)
-        parts.append(f'<line x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
-        parts.append(f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{bits}</text>')
-    for at in range(0, int(far) + 1, step):
-        x, _ = place(at, low)
-        parts.append(f'<text x="{x:.1f}" y="{bottom + 20}" text-anchor="middle">{at:,}</text>')
-    for name, bits in levels.items():
-        _, y = place(0, bits)
-        parts.append(f'<line x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" class="level"/>')
-        labels.append((y, name, "#808080"))
-    for (name, curve), colour in zip(lines.items(), COLOURS, strict=False):
-        points = [place(x, y) for x, y in curve if y <= high]
-        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        labels.append((points[-1][1], name, colour))
-    for name, (across, bits) in dots.items():
-        x, y = place(across, bits)
-        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{COLOURS[1]}"/>')
-        labels.append((y, name, COLOURS[1]))
-    below = 0.0
-    for y, name, colour in sorted(labels):
-        below = max(y + 4, below + 15)
-        parts.append(f'<text x="{right + 8}" y="{below:.1f}" style="fill: {colour}">{name}</text>')
-    style = (
-        "text { font: 13px sans-serif; fill: #808080 } .grid { stroke: #80808040 } "
-        ".level { stroke: #808080; stroke-dasharray: 5 4 }"
-    )
-    return (
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 640 350" role="img" '
-        f'aria-label="{title}">\n<style>{style}</style>\n'
-        + "\n".join(parts)
-        + f'\n<text x="{left}" y="{bottom + 42}">{along}; upwards: bits/dim</text>\n</svg>\n'
-    )
+    across = Axis(list(range(0, int(far) + 1, step)), far)
+    upwards = Axis([3.3, 3.4, 3.5, 3.6, 3.7, 3.8])
+    return chart(lines, across, upwards, f"{note}; upwards: bits/dim", title, **more)
 
 
 def pictures():
@@ -86,13 +49,13 @@ def pictures():
     small = [(seconds, bits) for _, seconds, bits in found["small"]]
     tested = next(float(r["test_bits"]) for r in read("recipe_gpu.csv") if r["run"] == "small")
     return {
-        "recipes.svg": chart(recipes, {}, {}, "updates of 256 images", "recipes compared"),
-        "learning.svg": chart(
+        "recipes.svg": by_bits(recipes, "updates of 256 images", "recipes compared"),
+        "learning.svg": by_bits(
             {"training batches": small},
-            LEVELS,
-            {f"test images, {tested:.3f}": (small[-1][0], tested)},
             "seconds on one H200",
             "cifar10-small learning",
+            levels=LEVELS,
+            dots={f"test images, {tested:.3f}": (small[-1][0], tested)},
         ),
     }
 

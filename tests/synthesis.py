@@ -4,8 +4,9 @@
 """
 
 import csv
-import math
 from pathlib import Path
+
+from charts import Axis, chart
 
 DOCS = Path(__file__).parents[1] / "docs"
 RESULTS = DOCS.parent / "benchmarks" / "results"
@@ -94,44 +95,15 @@ def table(heads: str, rows: list[list[object]]) -> str:
 
 
 def figure() -> str:
-    """Time against image size, both in powers of two, as SVG."""
+    """Time against image size, both in powers of two."""
     here = {name: float(costs()[name]["ms_per_image"]) for name in SIZES}
-    lines = [
-        ("paper, TITAN X", "#8c8c8c", PAPER),
-        ("authors' code, H200", "#d98a3d", AUTHORS),
-        ("macow, H200", "#2f7ed8", here),
-    ]
-    left, right, top, bottom = 70, 470, 20, 300
-
-    def place(size: int, ms: float) -> tuple[float, float]:
-        x = left + (right - left) * (math.log2(size) - 5) / 3
-        return x, bottom - (bottom - top) * (math.log2(ms) + 3) / 12
-
-    parts = []
-    for power in range(-3, 10, 2):
-        _, y = place(32, 2.0**power)
-        parts.append(f'<line x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
-        parts.append(
-            f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{2.0**power:g}</text>'
-        )
-    for size in SIZES.values():
-        x, _ = place(size, 1)
-        parts.append(f'<text x="{x:.1f}" y="{bottom + 20}" text-anchor="middle">{size}</text>')
-    for label, colour, times in lines:
-        points = [place(size, times[name]) for name, size in SIZES.items()]
-        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>' for x, y in points]
-        x, y = points[-1]
-        parts.append(f'<text x="{x + 10:.1f}" y="{y + 4:.1f}" fill="{colour}">{label}</text>')
-    style = "text { font: 13px sans-serif; fill: #808080 } .grid { stroke: #80808040 }"
-    return (
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 640 350" role="img" '
-        'aria-label="milliseconds an image against its side">\n'
-        f"<style>{style}</style>\n"
-        + "\n".join(parts)
-        + f'\n<text x="{left}" y="{bottom + 42}">side of the image in pixels; '
-        "upwards: ms an image, batch 100</text>\n</svg>\n"
+    times = {"macow, H200": here, "authors' code, H200": AUTHORS, "paper, TITAN X": PAPER}
+    return chart(
+        {label: [(size, ms[name]) for name, size in SIZES.items()] for label, ms in times.items()},
+        Axis([*SIZES.values()], powers=True),
+        Axis([2.0**power for power in range(-3, 10, 2)], powers=True),
+        "side of the image in pixels; upwards: ms an image, batch 100",
+        "milliseconds an image against its side",
     )
 
 
