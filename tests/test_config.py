@@ -4,7 +4,8 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from macow.config import FlowConfig, ModelConfig, TrainConfig, VariationalConfig, from_dict
+from macow.config import FlowConfig, ModelConfig, TrainConfig, VariationalConfig
+from macow.documents import from_dict
 from models import TINY, tiny_config
 
 

@@ -7,7 +7,8 @@ import torch
 
 import macow
 from macow.bench.images import natural_images
-from macow.config import RunConfig, from_dict
+from macow.config import RunConfig
+from macow.documents import from_dict
 from macow.presets import PRESETS, cifar10, cifar10_org, imagenet64, imagenet64_org
 
 PINNED = {

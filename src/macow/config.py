@@ -21,7 +21,6 @@ from macow.bijections.steps import (
 )
 from macow.dequantize import Dequantizer, UniformDequantizer, VariationalDequantizer
 from macow.documents import brief
-from macow.documents import from_dict as from_dict
 from macow.model import FlowModel
 from macow.nets.label_map import LabelMap
 from macow.nets.resnet import Encoder
@@ -34,8 +33,6 @@ STEPS: dict[Kind, Callable[[StepSpec], Chain]] = {
     "maf": maf_step,
     "emerging": emerging_step,
 }
-
-
 LARGEST = 1 << 16
 """Beyond it, a number of channels, pixels or units is a slip or an attack."""
 
@@ -294,6 +291,8 @@ class TrainConfig:
     """Whether half of the images are mirrored."""
     shift: int = 0
     """Pixels that images are shifted by at most, reflected at the border."""
+    shift_until: float = 1.0
+    """After which share of all updates images are no longer shifted."""
     init_images: int = 2048
     """Images of data-dependent initialisation."""
     log_every: int = 50
@@ -324,6 +323,8 @@ class TrainConfig:
                 raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
         if self.keep < 2:
             raise ValueError(f"keep must be at least 2, lest one be damaged, got {self.keep}")
+        if not 0 <= self.shift_until <= 1:
+            raise ValueError(f"shift_until must be from 0 to 1, got {self.shift_until}")
         if not 0 <= self.ema < 1:
             raise ValueError(f"ema must be at least 0 and below 1, got {self.ema}")
         if not all(0 <= t < math.inf for t in self.sample_temperatures):

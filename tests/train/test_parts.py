@@ -9,7 +9,10 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
+import macow
+from macow.bench.trainer import trainer
 from macow.config import TrainConfig
+from macow.data import load
 from macow.data.images import ArrayImages, DecodedImages
 from macow.train.batches import Batches, augment, batch_indices
 from macow.train.optimiser import Average, learning_rate
@@ -51,6 +54,27 @@ def test_streaming_gives_what_memory_gives(varied):
         assert torch.equal(resident.at(step), streamed.at(step))
     resident.close()
     streamed.close()
+
+
+def test_shifts_end():
+    given = ArrayImages(ARRAY)
+    shifted = Batches(given, 5, seed=1, device=CPU, shift=4, shift_until=1.5)
+    plain, never = (Batches(given, 5, seed=1, device=CPU, shift=n) for n in (4, 0))
+    for step in range(4):
+        same = plain if step < 1.5 else never
+        assert torch.equal(shifted.at(step), same.at(step))
+        assert not torch.equal(plain.at(step), never.at(step))
+    for batches in (shifted, plain, never):
+        batches.close()
+
+
+def test_shifts_end_with_a_share_of_the_updates():
+    config = replace(macow.preset("digits"), train=TrainConfig(steps=30, shift=1, shift_until=0.7))
+    images = load("digits", "test")
+    with trainer(config, images, images, "cpu", 0) as run:
+        assert run.batches.shift_until == pytest.approx(21)
+    with pytest.raises(ValueError, match="shift_until must be from 0 to 1, got 1.5"):
+        TrainConfig(shift_until=1.5)
 
 
 def crop(image, dy, dx, mirrored):

@@ -18,7 +18,7 @@ from macow.train.loop import Trainer
 POINTS = 20
 """Of a curve."""
 FIRST = 20
-"""Updates that tell how many the time suffices for."""
+"""Updates that tell how many the time suffices for; a GPU compiles in the first."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Point:
     batch_size: int
     updates: int
     seconds: float
-    """Since the first update, in which a GPU compiles."""
+    """Since the first update."""
     training: float
     """Bits/dim of training batches since the last point."""
     skipped: int
@@ -49,36 +49,42 @@ def measure(
     device: str,
     seed: int,
 ) -> Iterator[Point]:
-    """Trains each from `repeats` seeds for so long; a cosine ends with the time."""
+    """Trains each from `repeats` seeds for so long; what ends with the updates ends with that."""
+    timed: dict[str, RunConfig] = {}
     for number in range(seed, seed + repeats):
         for name, config in configs.items():
             train, test = (
                 data.load(source, split, config.model.shape) for split in ("train", "test")
             )
-            with trainer(config, train, test, device, number) as run:
-                for point in _curve(name, run, 60 * minutes):
-                    if run.step == run.config.steps:
-                        found = _test(run, num_samples)
-                        yield replace(point, test=found)
-                    else:
-                        yield point
+            if name not in timed:
+                with trainer(config, train, test, device, seed) as run:
+                    steps = max(1, round(60 * minutes / _seconds_each(run)))
+                timed[name] = replace(config, train=replace(config.train, steps=steps))
+            with trainer(timed[name], train, test, device, number) as run:
+                for point in _curve(name, run):
+                    at_end = point.updates == run.config.steps
+                    yield replace(point, test=_test(run, num_samples)) if at_end else point
 
 
-def _curve(name: str, run: Trainer, seconds: float) -> Iterator[Point]:
-    """Updates until the time is over, as the first few of them foretell it."""
-    parameters = sum(p.numel() for p in run.model.parameters())
-    bits = [run.update()[0]]
-    times = [time.perf_counter()]
-    while run.step < FIRST:
-        bits.append(run.update()[0])
+def _seconds_each(run: Trainer) -> float:
+    """Of an update, when the first ones are done."""
+    times = []
+    for _ in range(FIRST):
+        run.update()
         times.append(time.perf_counter())
-    each = median(after - before for before, after in pairwise(times))
-    steps = max(FIRST, round(seconds / each))
-    run.config = replace(run.config, steps=steps)
-    for end in sorted({max(FIRST, steps * i // POINTS) for i in range(1, POINTS + 1)}):
+    return median(after - before for before, after in pairwise(times))
+
+
+def _curve(name: str, run: Trainer) -> Iterator[Point]:
+    """All updates, with some looks at where it is."""
+    parameters = sum(p.numel() for p in run.model.parameters())
+    steps = run.config.steps
+    bits = [run.update()[0]]
+    start = time.perf_counter()
+    for end in sorted({-(-steps * i // POINTS) for i in range(1, POINTS + 1)}):
         while run.step < end:
             bits.append(run.update()[0])
-        spent, mean = time.perf_counter() - times[0], torch.tensor(bits).nanmean().item()
+        spent, mean = time.perf_counter() - start, torch.tensor(bits).nanmean().item()
         bits = []
         common = (name, parameters, run.seed, run.config.batch_size)
         yield Point(*common, run.step, spent, mean, run.skipped)

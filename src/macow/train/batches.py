@@ -1,5 +1,6 @@
 """Which images an update sees, and how they are varied: functions of (seed, step) alone."""
 
+import math
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
@@ -84,16 +85,20 @@ class Batches:
         device: torch.device,
         mirror: bool = False,
         shift: int = 0,
+        shift_until: float = math.inf,
         part: slice = slice(None),
         ahead: int = 4,
         names: Sequence[str] = (),
     ) -> None:
-        """`part` is this process's share of each batch; `names` are the labels a model knows."""
+        """Images are shifted in updates before `shift_until`.
+
+        `part` is this process's share of each batch; `names` are the labels a model knows.
+        """
         self.images = images
         self.batch_size = batch_size
         self.seed = seed
         self.device = device
-        self.mirror, self.shift = mirror, shift
+        self.mirror, self.shift, self.shift_until = mirror, shift, shift_until
         self.part = part
         self.ahead = ahead
         labels = label_numbers(images, names) if names else None
@@ -114,12 +119,13 @@ class Batches:
                 if later not in self.reading:
                     self.reading[later] = self.readers.submit(self._read, later)
             batch = self.reading.pop(step).result().to(self.device, non_blocking=True)
-        if self.mirror or self.shift:
+        shift = self.shift if step < self.shift_until else 0
+        if self.mirror or shift:
             batch = augment(
                 batch,
                 generator_for(self.seed, "augment", step),
                 mirror=self.mirror,
-                shift=self.shift,
+                shift=shift,
                 whole=self.batch_size,
                 part=self.part,
             )

@@ -93,6 +93,7 @@ class Trainer:
             device=device,
             mirror=self.config.mirror,
             shift=self.config.shift,
+            shift_until=self.config.shift_until * self.config.steps,
             part=own_part(self.config),
             names=config.model.labels,
         )

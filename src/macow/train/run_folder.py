@@ -17,9 +17,9 @@ from PIL import Image
 
 from macow import distribution, files
 from macow._version import __version__, commit
-from macow.config import RunConfig, from_dict
+from macow.config import RunConfig
 from macow.data.images import Images
-from macow.documents import read_yaml
+from macow.documents import from_dict, read_yaml
 from macow.model import FlowModel
 from macow.train.checkpoint import steps
 from macow.train.figures import Figures
