@@ -21,6 +21,7 @@ from macow.bijections.steps import (
 )
 from macow.dequantize import Dequantizer, UniformDequantizer, VariationalDequantizer
 from macow.documents import brief
+from macow.documents import from_dict as from_dict
 from macow.model import FlowModel
 from macow.nets.label_map import LabelMap
 from macow.nets.resnet import Encoder
