@@ -10,6 +10,7 @@ import torch
 
 from macow import data
 from macow.bench.trainer import trainer
+from macow.bench.training import release
 from macow.config import RunConfig
 from macow.evaluate import Evaluation, evaluate
 from macow.nets.precision import set_network_precision
@@ -53,17 +54,32 @@ def measure(
     timed: dict[str, RunConfig] = {}
     for number in range(seed, seed + repeats):
         for name, config in configs.items():
-            train, test = (
-                data.load(source, split, config.model.shape) for split in ("train", "test")
-            )
             if name not in timed:
-                with trainer(config, train, test, device, seed) as run:
-                    steps = max(1, round(60 * minutes / _seconds_each(run)))
-                timed[name] = replace(config, train=replace(config.train, steps=steps))
-            with trainer(timed[name], train, test, device, number) as run:
-                for point in _curve(name, run):
-                    at_end = point.updates == run.config.steps
-                    yield replace(point, test=_test(run, num_samples)) if at_end else point
+                timed[name] = _timed(config, source, 60 * minutes, device, seed)
+            release(device)
+            yield from _learnt(name, timed[name], source, num_samples, device, number)
+
+
+def _timed(config: RunConfig, source: str, seconds: float, device: str, seed: int) -> RunConfig:
+    """With as many updates as so many seconds suffice for."""
+    release(device)
+    with trainer(config, *_images(config, source), device, seed) as run:
+        steps = max(1, round(seconds / _seconds_each(run)))
+    return replace(config, train=replace(config.train, steps=steps))
+
+
+def _learnt(
+    name: str, config: RunConfig, source: str, num_samples: int, device: str, seed: int
+) -> Iterator[Point]:
+    with trainer(config, *_images(config, source), device, seed) as run:
+        for point in _curve(name, run):
+            at_end = point.updates == config.train.steps
+            yield replace(point, test=_test(run, num_samples)) if at_end else point
+
+
+def _images(config: RunConfig, source: str) -> tuple[data.Images, data.Images]:
+    shape = config.model.shape
+    return data.load(source, "train", shape), data.load(source, "test", shape)
 
 
 def _seconds_each(run: Trainer) -> float:

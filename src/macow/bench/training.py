@@ -52,7 +52,7 @@ def measure(
     size = batch_size or config.train.batch_size
     parts: dict[str, Any] = {"precision": precision, "clip": 100.0, "ema": 0.999}
     made_up = partial(trainer_on_made_up_images, config, device=device, seed=seed, **parts)
-    _release(device)
+    release(device)
     start = time.perf_counter()
     with made_up(batch_size=size) as run:
         seconds(run.update, device)
@@ -64,7 +64,7 @@ def measure(
     del run
     slope = None
     if peak is not None and size > 1:
-        _release(device)
+        release(device)
         with made_up(batch_size=size // 2) as run:
             run.update()
             half = _peak(device)
@@ -73,7 +73,7 @@ def measure(
     return TrainingCost(name, size, size / median(times), first_s, bits, peak, slope, parameters)
 
 
-def _release(device: str) -> None:
+def release(device: str) -> None:
     """Frees what the last run held, and begins to look for the next one's peak."""
     gc.collect()
     if torch.device(device).type == "cuda":
