@@ -1,6 +1,9 @@
 """Runs of equal time: their curves, their ends, and the command that makes them."""
 
 import csv
+import math
+import weakref
+from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -59,9 +62,41 @@ def test_runs_of_a_seed_are_the_same_and_of_two_are_not():
     assert one.test.bits_per_dim != again.test.bits_per_dim  # the average is what is shown
 
 
+def test_a_run_that_diverges_ends_and_the_others_go_on(monkeypatch):
+    hot = digits(lr=1e30, warmup=0, max_skipped=2, ema=0.0)
+    configs = {"hot": hot, "mild": digits()}
+    found = list(learning.measure(configs, "digits", 0.01, 1, 1, "cpu", 0))
+    (ended,) = [point for point in found if point.preset == "hot" and math.isnan(point.training)]
+    assert ended.test is None
+    assert ended.skipped == 2
+    assert found[-1].preset == "mild"
+    assert found[-1].test is not None
+
+
+def test_one_run_is_held_at_a_time(monkeypatch):
+    alive, made = [], []
+    make = learning.trainer
+
+    @contextmanager
+    def watched(*given):
+        alive.append(sum(run() is not None for run in made))
+        with make(*given) as run:
+            made.append(weakref.ref(run))
+            yield run
+
+    monkeypatch.setattr(learning, "trainer", watched)
+    list(learning.measure({"a": digits()}, "digits", 0.007, 1, 2, "cpu", 0))
+    assert alive == [0, 0, 0]
+
+
+def test_a_time_that_ends_in_the_warm_up_is_refused():
+    with pytest.raises(ValueError, match="a gets no further than its warm-up of 50 updates"):
+        list(learning.measure({"a": digits(warmup=50)}, "digits", 0.05, 1, 1, "cpu", 0))
+
+
 def test_the_command(tmp_path, capsys):
     recipe, out = tmp_path / "recipe.yaml", tmp_path / "learning.csv"
-    recipe.write_text("train: {batch_size: 8, init_images: 64, precision: bfloat16}\n")
+    recipe.write_text("{train: {batch_size: 8, init_images: 64, warmup: 0}, data: digits, seed: 3}")
     argv = ["bench", "learning", "--preset", "digits,digits-conditional", "--device", "cpu"]
     assert main(argv) == 2
     assert "--data is missing" in capsys.readouterr().err
@@ -74,6 +109,15 @@ def test_the_command(tmp_path, capsys):
     assert [row["model"] for row in rows[:2]] == ["digits", "digits-conditional"]
     assert {row["images"] for row in rows} == {"8"}
     assert all(0 < float(row["error"]) < 1 for row in rows)
+    assert [*tmp_path.glob("*.partial")] == []
+
+
+def test_one_model_by_two_names_is_refused(tmp_path, capsys):
+    file = tmp_path / "config.yaml"
+    file.write_text("model: {labels: [], label_channels: 4}\n")
+    argv = ["bench", "learning", "--preset", "digits,digits-conditional", "--data", "digits"]
+    assert main([*argv, "--config", str(file)]) == 2
+    assert "makes all presets the same model" in capsys.readouterr().err
 
 
 def test_what_was_measured_stays_when_the_next_run_fails(tmp_path, monkeypatch, capsys):
@@ -83,10 +127,22 @@ def test_what_was_measured_stays_when_the_next_run_fails(tmp_path, monkeypatch, 
         yield next(iter(measure(*given)))
         raise ValueError("the machine is gone")
 
-    monkeypatch.setattr(learning, "measure", broken)
-    out = tmp_path / "learning.csv"
+    out, recipe = tmp_path / "learning.csv", tmp_path / "recipe.yaml"
+    out.write_text("of yesterday\n")
+    recipe.write_text("train: {warmup: 0}\n")
     argv = ["bench", "learning", "--preset", "digits", "--data", "digits", "--device", "cpu"]
-    assert main([*argv, "--batch_size", "8", "--minutes", "1e-3", "--out", str(out)]) == 2
+    argv += ["--batch_size", "8", "--minutes", "1e-3", "--config", str(recipe)]
+    with monkeypatch.context() as patched:
+        patched.setattr(learning, "measure", broken)
+        assert main([*argv, "--out", str(out)]) == 2
     assert "the machine is gone" in capsys.readouterr().err
-    (row,) = csv.DictReader(out.read_text().splitlines())
+    (row,) = csv.DictReader((tmp_path / "learning.csv.partial").read_text().splitlines())
     assert row["model"] == "digits"
+    assert out.read_text() == "of yesterday\n"
+    link = tmp_path / "link.csv"
+    link.symlink_to(out)
+    assert main([*argv, "--repeats", "1", "--out", str(link)]) == 0
+    assert link.is_symlink()
+    assert out.read_text().startswith("model,")
+    assert main([*argv, "--out", str(recipe / "there.csv")]) == 2  # before anything is measured
+    assert "recipe.yaml" in capsys.readouterr().err

@@ -93,8 +93,9 @@ def test_a_full_disk_does_not_end_the_run(tmp_path, monkeypatch, capsys):
     assert state(tmp_path, 6)
 
 
-def test_a_cosine_keeps_its_length(tmp_path):
-    config = changed(schedule="cosine", steps=2)
+@pytest.mark.parametrize("ends", [{"schedule": "cosine"}, {"shift": 1, "shift_until": 0.5}])
+def test_what_ends_with_a_run_keeps_its_length(ends, tmp_path):
+    config = changed(steps=2, **ends)
     fit(config, "digits", tmp_path, quiet=True)
     longer = replace(config, train=replace(config.train, steps=4))
     with pytest.raises(ValueError, match="train.steps 2, not 4"):

@@ -1,8 +1,11 @@
 """What presets learn in the same time: the paper's ablation, and any other."""
 
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from itertools import pairwise
 from statistics import median
 
@@ -34,11 +37,11 @@ class Point:
     seconds: float
     """Since the first update."""
     training: float
-    """Bits/dim of training batches since the last point."""
+    """Bits/dim of training batches since the last point; NaN where it diverged."""
     skipped: int
     """Updates so far that were not finite."""
     test: Evaluation | None = None
-    """Of a run's last point: all test images, float32."""
+    """Of a run's end: all test images, float32."""
 
 
 def measure(
@@ -51,59 +54,84 @@ def measure(
     seed: int,
 ) -> Iterator[Point]:
     """Trains each from `repeats` seeds for so long; what ends with the updates ends with that."""
+    load = cache(partial(data.load, source))
+    images = {name: _splits(load, config) for name, config in configs.items()}
     timed: dict[str, RunConfig] = {}
     for number in range(seed, seed + repeats):
         for name, config in configs.items():
-            if name not in timed:
-                timed[name] = _timed(config, source, 60 * minutes, device, seed)
             release(device)
-            yield from _learnt(name, timed[name], source, num_samples, device, number)
+            if name not in timed:
+                timed[name] = _timed(name, config, *images[name], 60 * minutes, device, seed)
+                release(device)
+            yield from _learnt(name, timed[name], *images[name], num_samples, device, number)
 
 
-def _timed(config: RunConfig, source: str, seconds: float, device: str, seed: int) -> RunConfig:
+def _splits(load: Callable[..., data.Images], config: RunConfig) -> tuple[data.Images, data.Images]:
+    return load("train", config.model.shape), load("test", config.model.shape)
+
+
+def _timed(
+    name: str,
+    config: RunConfig,
+    train: data.Images,
+    test: data.Images,
+    seconds: float,
+    device: str,
+    seed: int,
+) -> RunConfig:
     """With as many updates as so many seconds suffice for."""
-    release(device)
-    with trainer(config, *_images(config, source), device, seed) as run:
+    with trainer(config, train, test, device, seed) as run:
         steps = max(1, round(seconds / _seconds_each(run)))
+    if steps <= config.train.warmup:
+        raise ValueError(
+            f"{name} gets no further than its warm-up of {config.train.warmup:,} updates: there "
+            f"is time for {steps:,}; give it more minutes or a shorter warm-up"
+        )
     return replace(config, train=replace(config.train, steps=steps))
-
-
-def _learnt(
-    name: str, config: RunConfig, source: str, num_samples: int, device: str, seed: int
-) -> Iterator[Point]:
-    with trainer(config, *_images(config, source), device, seed) as run:
-        for point in _curve(name, run):
-            at_end = point.updates == config.train.steps
-            yield replace(point, test=_test(run, num_samples)) if at_end else point
-
-
-def _images(config: RunConfig, source: str) -> tuple[data.Images, data.Images]:
-    shape = config.model.shape
-    return data.load(source, "train", shape), data.load(source, "test", shape)
 
 
 def _seconds_each(run: Trainer) -> float:
     """Of an update, when the first ones are done."""
     times = []
-    for _ in range(FIRST):
-        run.update()
-        times.append(time.perf_counter())
+    with suppress(FloatingPointError):  # those of a diverging run take as long
+        for _ in range(FIRST):
+            run.update()
+            times.append(time.perf_counter())
     return median(after - before for before, after in pairwise(times))
 
 
-def _curve(name: str, run: Trainer) -> Iterator[Point]:
-    """All updates, with some looks at where it is."""
-    parameters = sum(p.numel() for p in run.model.parameters())
-    steps = run.config.steps
-    bits = [run.update()[0]]
-    start = time.perf_counter()
-    for end in sorted({-(-steps * i // POINTS) for i in range(1, POINTS + 1)}):
-        while run.step < end:
-            bits.append(run.update()[0])
-        spent, mean = time.perf_counter() - start, torch.tensor(bits).nanmean().item()
-        bits = []
-        common = (name, parameters, run.seed, run.config.batch_size)
-        yield Point(*common, run.step, spent, mean, run.skipped)
+def _learnt(
+    name: str,
+    config: RunConfig,
+    train: data.Images,
+    test: data.Images,
+    num_samples: int,
+    device: str,
+    seed: int,
+) -> Iterator[Point]:
+    """All updates, with some looks at where it is; a run that diverges ends there."""
+    steps = config.train.steps
+    with trainer(config, train, test, device, seed) as run:
+        parameters = sum(p.numel() for p in run.model.parameters())
+        start = time.perf_counter()
+
+        def point(bits: list[float]) -> Point:
+            spent, mean = time.perf_counter() - start, torch.tensor(bits).nanmean().item()
+            common = (name, parameters, seed, config.train.batch_size)
+            return Point(*common, run.step, spent, mean, run.skipped)
+
+        try:
+            bits = [run.update()[0]]
+            start = time.perf_counter()
+            for end in sorted({-(-steps * i // POINTS) for i in range(1, POINTS + 1)}):
+                while run.step < end:
+                    bits.append(run.update()[0])
+                if end < steps:
+                    yield point(bits)
+                    bits = []
+            yield replace(point(bits), test=_test(run, num_samples))
+        except FloatingPointError:
+            yield point([math.nan])
 
 
 def _test(run: Trainer, num_samples: int) -> Evaluation:

@@ -23,7 +23,7 @@ whether --repeats updates in bfloat16 learn what they do in float32 (needs --dat
 presets, changed by --config, learn of --data in --minutes, from --repeats seeds each. `anomaly`:
 how well the scores of --model tell its own kind of images (--data) from others, among them crops of
 --photos, a folder of photographs.
-`save`: what a checkpoint takes out of training. All figures are medians. `soak`: whether a small
+`save`: what a checkpoint takes out of training. All times are medians. `soak`: whether a small
 run that is killed, damaged and resumed --repeats times is still the run it would have been, on this
 machine and its disk. `serve`: what one page waits for 64 pictures, and what 50 clients at once get,
 --repeats requests each."""
@@ -33,7 +33,9 @@ def run(argv: Sequence[str]) -> None:
     """Runs a measurement, prints its table and writes it."""
     arguments = parser("bench", f"{'|'.join(MEASURES)} [options]", DESCRIPTION)
     arguments.add_argument("name", choices=[*MEASURES], help="which measurement")
-    arguments.add_argument("--preset", default="cifar10", help="of which configuration")
+    arguments.add_argument(
+        "--preset", default="cifar10", help="of which configuration, or several: a,b"
+    )
     arguments.add_argument("--model", default="cifar10-small", help="for `anomaly`")
     arguments.add_argument(
         "--data", help="source of images: `data`, `precision`, `learning`, `anomaly`"
@@ -51,37 +53,59 @@ def run(argv: Sequence[str]) -> None:
         "--precision",
         choices=["float32", "bfloat16"],
         default="bfloat16",
-        help="what networks compute in, for `training` and `scaling`",
+        help="what networks compute in, for `training` and `scaling`; else as configured",
     )
-    arguments.add_argument("--repeats", type=positive, default=7, help="passes of each kind")
+    arguments.add_argument(
+        "--repeats", type=positive, default=7, help="passes of each kind; seeds of `learning`"
+    )
     arguments.add_argument("--out", default=None, type=str, help="CSV file to write")
     add_computing(arguments, batch_size=None)
     options = parse(arguments, argv)
     if options.batch_size is None:
         own = options.name in ("training", "scaling", "precision", "learning")
         options.batch_size = 0 if own else 16
+    table = None if options.out is None else _Table(Path(options.out))
     where = machine(options.device)
-    found: list[dict[str, str]] = []
-    for row in MEASURES[options.name](options):
-        if not (found or options.quiet):
+    for number, row in enumerate(MEASURES[options.name](options)):
+        if table is not None:
+            setting = {"preset": options.preset, "batch_size": options.batch_size}
+            command = {"command": f"macow bench {shlex.join(argv)}"}
+            table.add({**row, **setting, **where, **command})
+        if not (number or options.quiet):
             batch = f"batch {options.batch_size or 'of the preset'}"
             print(f"{options.preset}, {batch}, {where['device']}")
-        for cells in [row.values()] if found else [row, row.values()]:
+        for cells in [row.values()] if number else [row, row.values()]:
             print("  ".join(f"{cell:>16}" for cell in cells), flush=True)
-        setting = {"preset": options.preset, "batch_size": options.batch_size}
-        command = {"command": f"macow bench {shlex.join(argv)}"}
-        found.append({**row, **setting, **where, **command})
-        if options.out:
-            _write(Path(options.out), found)
-    if options.out:
+    if table is not None:
+        table.finish()
         print(f"written to {options.out}", file=sys.stderr)
 
 
-def _write(path: Path, rows: list[dict[str, str]]) -> None:
-    """All so far: what was measured stays, whatever becomes of the rest."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = io.StringIO()
-    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    files.write(path, text.getvalue())
+class _Table:
+    """A CSV file; until all rows are there, those so far are in a file beside it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows: list[dict[str, str]] = []
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.beside = path.with_name(f"{path.name}.partial")
+        self.lasting = path.is_file() or not path.exists()  # not a device or a pipe
+        if self.lasting:
+            files.write(self.beside, "")  # if it cannot be, better now than hours later
+
+    def add(self, row: dict[str, str]) -> None:
+        self.rows.append(row)
+        if self.lasting:
+            files.write(self.beside, self._text())
+
+    def finish(self) -> None:
+        self.path.write_text(self._text())
+        if self.lasting:
+            self.beside.unlink()
+
+    def _text(self) -> str:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, self.rows[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.rows)
+        return text.getvalue()

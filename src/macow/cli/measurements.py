@@ -21,9 +21,7 @@ from macow.bench import (
     soak,
     training,
 )
-from macow.cli.train import document
-from macow.config import RunConfig
-from macow.documents import from_dict
+from macow.cli.train import changed_preset
 
 Cost = TypeVar("Cost")
 Rows = Iterable[dict[str, str]]
@@ -137,9 +135,11 @@ def _learning(options: Namespace) -> Rows:
         raise ValueError(f"bench learning: --minutes must be above 0, got {options.minutes}")
     configs = {}
     for name in options.preset.split(","):
-        config = from_dict(RunConfig, document(name, options.config), options.config or name)
+        config = changed_preset(name, options.config)
         size = options.batch_size or config.train.batch_size
         configs[name] = replace(config, train=replace(config.train, batch_size=size))
+    if len(configs) > 1 and len({config.model for config in configs.values()}) == 1:
+        raise ValueError(f"bench learning: {options.config} makes all presets the same model")
     for point in learning.measure(
         configs,
         options.data,

@@ -23,6 +23,9 @@ best model, which every other verb and macow.load read. The same command again g
 stopped. The configuration is a preset, changed by a --config file, changed by the options below.
 Example: macow train --preset digits --data digits --run runs/digits --train.steps 300"""
 
+BESIDE = {"data": str, "seed": int}
+"""What a file may hold beside a configuration."""
+
 
 def run(argv: Sequence[str]) -> None:
     """Parses the configuration and trains."""
@@ -31,7 +34,7 @@ def run(argv: Sequence[str]) -> None:
     start = load(start_name, "cpu") if start_name else None
     if {"-h", "--help"} & set(rest) and not (chosen or file or start):
         chosen = "cifar10"  # whose values stand for the defaults
-    arguments = _parser(document(chosen, file, start), file or "config")
+    arguments = _parser(_document(chosen, file, start), file or "config")
     options = arguments.instantiate(parse(arguments, rest))
     if options.model is None:
         raise ValueError("train: which model? Give --preset, --config or --from")
@@ -73,9 +76,13 @@ def _once(value: str, rest: list[str], option: str) -> str:
     return value
 
 
-def document(
-    chosen: str | None, file: str | None, start: FlowModel | None = None
-) -> dict[str, Any]:
+def changed_preset(name: str, file: str | None) -> RunConfig:
+    """A preset changed by a file, whose images and seed are left to others."""
+    given = _document(name, file, None)
+    return from_dict(RunConfig, {k: v for k, v in given.items() if k not in BESIDE}, file or name)
+
+
+def _document(chosen: str | None, file: str | None, start: FlowModel | None) -> dict[str, Any]:
     """A configuration: a preset, or that of the model to start from, changed by a file."""
     base: dict[str, Any] = {}
     if chosen:
@@ -89,7 +96,7 @@ def _read(path: Path) -> dict[str, Any]:
     document = read_yaml(path)
     if not isinstance(document, dict):
         raise ValueError(f"{path} must hold model, train or temperature")
-    for key, kind in (("data", str), ("seed", int)):
+    for key, kind in BESIDE.items():
         if type(document.get(key, kind())) is not kind:
             raise ValueError(f"{path}: {key} must be {kind.__name__}")
     return document

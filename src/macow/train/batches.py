@@ -1,6 +1,5 @@
 """Which images an update sees, and how they are varied: functions of (seed, step) alone."""
 
-import math
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
@@ -39,6 +38,11 @@ def own_part(config: TrainConfig) -> slice:
         )
     share = config.batch_size // processes
     return slice(distribution.rank() * share, (distribution.rank() + 1) * share)
+
+
+def shifted_updates(config: TrainConfig) -> int:
+    """How many updates see shifted images."""
+    return round(config.shift_until * config.steps)
 
 
 def augment(
@@ -85,12 +89,12 @@ class Batches:
         device: torch.device,
         mirror: bool = False,
         shift: int = 0,
-        shift_until: float = math.inf,
+        shifted: int | None = None,
         part: slice = slice(None),
         ahead: int = 4,
         names: Sequence[str] = (),
     ) -> None:
-        """Images are shifted in updates before `shift_until`.
+        """Images are shifted in the first `shifted` updates, or in all.
 
         `part` is this process's share of each batch; `names` are the labels a model knows.
         """
@@ -98,7 +102,7 @@ class Batches:
         self.batch_size = batch_size
         self.seed = seed
         self.device = device
-        self.mirror, self.shift, self.shift_until = mirror, shift, shift_until
+        self.mirror, self.shift, self.shifted = mirror, shift, shifted
         self.part = part
         self.ahead = ahead
         labels = label_numbers(images, names) if names else None
@@ -119,7 +123,7 @@ class Batches:
                 if later not in self.reading:
                     self.reading[later] = self.readers.submit(self._read, later)
             batch = self.reading.pop(step).result().to(self.device, non_blocking=True)
-        shift = self.shift if step < self.shift_until else 0
+        shift = self.shift if self.shifted is None or step < self.shifted else 0
         if self.mirror or shift:
             batch = augment(
                 batch,

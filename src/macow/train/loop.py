@@ -22,7 +22,7 @@ from macow.pretrained import load
 from macow.score import make_reference
 from macow.seeds import generator_for, seed_for
 from macow.train import checkpoint
-from macow.train.batches import Batches, own_part
+from macow.train.batches import Batches, own_part, shifted_updates
 from macow.train.console import Console, Timer
 from macow.train.health import NOWHERE, culprit
 from macow.train.interruption import Interruption, memory_advice
@@ -93,7 +93,7 @@ class Trainer:
             device=device,
             mirror=self.config.mirror,
             shift=self.config.shift,
-            shift_until=self.config.shift_until * self.config.steps,
+            shifted=shifted_updates(self.config),
             part=own_part(self.config),
             names=config.model.labels,
         )

@@ -14,7 +14,7 @@ from macow.initialize import initializing
 from macow.model import FlowModel
 from macow.nets.weight_norm import WeightNormConv2d, WeightNormUpsample2d
 from macow.seeds import generator_for
-from macow.train.batches import Batches
+from macow.train.batches import Batches, shifted_updates
 from macow.train.console import Console
 from macow.train.muon import MuonAndAdam
 
@@ -88,6 +88,7 @@ def first_weights(
         device=model.device,
         mirror=config.mirror,
         shift=config.shift,
+        shifted=shifted_updates(config),
         ahead=1,
         names=model.labels,
     )

@@ -29,7 +29,7 @@ FREE_TO_CHANGE = (
     "compile", "batch_steps",
 )  # fmt: skip
 """What a run may be continued with another value of: none of it changes the mathematics. Nor does
-the number of steps, but under a cosine."""
+the number of steps, but under a cosine or where shifts end."""
 
 
 class RunFolder:
@@ -131,7 +131,9 @@ class RunFolder:
 
     def _compare(self, record: tuple[RunConfig, Any, Any], where: str) -> None:
         there, source, seed = record
-        names = (*FREE_TO_CHANGE, *(["steps"] if there.train.schedule != "cosine" else []))
+        train = there.train
+        ends = train.schedule == "cosine" or (train.shift and train.shift_until < 1)
+        names = (*FREE_TO_CHANGE, *([] if ends else ["steps"]))
         free = {name: getattr(self.config.train, name) for name in names}
         there = replace(there, train=replace(there.train, **free))
         for what, found, wanted in [
