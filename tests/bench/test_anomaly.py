@@ -38,6 +38,18 @@ def test_errors_are_from_picture_to_picture():
     assert of_two.typicality == (0.5, 0)
 
 
+def test_errors_are_as_large_as_the_luck():
+    rng = np.random.default_rng(0)
+
+    def once():
+        draws = (scored(rng.normal(size=n), np.zeros(n)) for n in (50, 80))
+        return anomaly._detection("same", *draws, 50).likelihood
+
+    areas = [once() for _ in range(400)]
+    luck = np.std([area.mean for area in areas])
+    assert np.mean([area.error for area in areas]) == pytest.approx(luck, rel=0.1)
+
+
 @pytest.fixture
 def photos(tmp_path):
     rng = np.random.default_rng(0)

@@ -67,11 +67,11 @@ def test_samples_are_those_of_the_seed_at_any_temperature(digits, model, tempera
 
 
 def test_draws_that_lead_nowhere_are_repeated_as_by_the_sampler(digits, model):
-    *batches, _ = digits.lines("/api/samples", {"count": 64, "temperature": 2})
+    *batches, last = digits.lines("/api/samples", {"count": 64, "temperature": 2})
     found = np.stack([pixels(url) for batch in batches for url in batch["images"]])
     sampler = model.sampler()
     assert np.array_equal(found, sampler.numbered(range(64), 2).numpy())
-    assert sampler.drawn_again > 0
+    assert last["repeated"] == sampler.drawn_again > 0
     first = model.flow.inverse(2 * latents(model.shape, 0, range(64)))
     number = first.isfinite().flatten(1).all(dim=1).tolist().index(False)
     end = {"sample": number, "temperature": 2}
@@ -79,6 +79,17 @@ def test_draws_that_lead_nowhere_are_repeated_as_by_the_sampler(digits, model):
     assert np.array_equal(pixels(last["images"][-1]), found[number])
     original, *_ = digits.lines("/api/levels", {"start": end})
     assert np.array_equal(pixels(original["original"]), found[number])
+
+
+def test_levels_that_lead_nowhere_are_drawn_anew(digits, model):
+    z, fresh = latents(model.shape, 0, [0]), 2 * latents(model.shape, 0, range(FRESH, FRESH + 16))
+    mixed = torch.where(model.latent_levels() == 2, fresh, z)
+    good = model.flow.inverse(mixed).isfinite().flatten(1).all(dim=1).tolist()
+    assert not all(good)
+    *_, last = digits.lines("/api/levels", {"start": {}, "temperature": 2, "count": 16})
+    assert last["level"] == 2
+    pictures = np.stack([pixels(url) for url in last["images"]])
+    assert np.array_equal(pictures[good], model.decode(mixed[good]).numpy())
 
 
 def test_what_lies_beyond_is_left_out(digits, model):

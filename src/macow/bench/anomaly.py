@@ -1,7 +1,7 @@
 """How well a model's scores tell images of other kinds from those it was trained on."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -22,7 +22,7 @@ PHOTOGRAPHS = "photographs"
 
 
 class Area(NamedTuple):
-    """Under a ROC curve, with its standard error from picture to picture."""
+    """Under a ROC curve, with its standard error over the pictures of both kinds (DeLong, 1988)."""
 
     mean: float
     error: float
@@ -112,17 +112,26 @@ def _detection(kind: str, others: list[Score], own: list[Score], pictures: int) 
     """The others are, in turn, of so many pictures."""
 
     def area(name: str, sign: int = 1) -> Area:
-        """The chance that one of the others is larger than one of its own; ties count half."""
         worse, better = (
             np.array([sign * getattr(one, name) for one in some]) for some in (others, own)
         )
-        order = np.sort(better)
-        below = np.searchsorted(order, worse, "left") + np.searchsorted(order, worse, "right")
-        chances = below / (2 * len(order))
+        chances = _above(worse, better)
         by_picture = [chances[i::pictures].mean() for i in range(pictures)]
-        error = np.std(by_picture, ddof=1) / math.sqrt(pictures) if pictures > 1 else math.nan
-        return Area(float(chances.mean()), float(error))
+        error = math.hypot(_error(by_picture), _error(1 - _above(better, worse)))
+        return Area(float(chances.mean()), error)
 
     bits = fmean(one.bits_per_dim for one in others)
     areas = area("bits_per_dim"), area("typicality", -1), area("corrected")
     return Detection(kind, len(others), pictures, bits, *areas)
+
+
+def _above(some: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Of each of some, the share of the others that are smaller; ties count half."""
+    order = np.sort(others)
+    below = np.searchsorted(order, some, "left") + np.searchsorted(order, some, "right")
+    return below / (2 * len(order))
+
+
+def _error(values: Sequence[float] | np.ndarray) -> float:
+    """Of their mean."""
+    return float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan

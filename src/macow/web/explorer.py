@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from io import BytesIO
 
@@ -17,7 +17,7 @@ from macow.dequantize import quantize, to_images
 from macow.latents import line
 from macow.model import FlowModel
 from macow.pictures import film, grid
-from macow.sampler import latents
+from macow.sampler import drawn_until_finite, latents
 from macow.score import Reference, bits_map, score
 from macow.web.data_urls import content_of, data_url, png
 from macow.web.inside import drawing, masked_convs, receptive_fields
@@ -91,6 +91,7 @@ class Explorer:
             return self.sampler.attempted(numbers, wish.temperature, wish.seed, labels)[0]
 
         drawn: list[np.ndarray | None] = []
+        before = self.sampler.drawn_again
         for batch in self._batches(wish.count, wish.label, draw):
             urls = [None if image is None else png(image) for image in batch]
             yield {"first": len(drawn), "of": wish.count, "images": urls}
@@ -100,7 +101,8 @@ class Explorer:
         sheet = BytesIO()
         images = np.stack([blank if image is None else image for image in drawn])
         grid(images, columns).save(sheet, "png")
-        yield {"grid": data_url("image/png", sheet.getvalue())}
+        again = self.sampler.drawn_again - before
+        yield {"grid": data_url("image/png", sheet.getvalue()), "repeated": again}
 
     def image(self, content: bytes) -> Iterator[Answer]:
         """A file as the model sees it."""
@@ -144,11 +146,8 @@ class Explorer:
         ((original,),) = self._decoded(z[None], label)
         levels = sorted(set(owners.flatten().tolist()))
         yield {"original": png(original), "of": len(levels)}
-        fresh = latents(self.model.shape, wish.seed, range(FRESH, FRESH + wish.count))
-        fresh = wish.temperature * fresh.to(z)
         for level in levels:
-            mixed = torch.where(owners == level, fresh, z)
-            drawn = np.stack([image for batch in self._decoded(mixed, label) for image in batch])
+            drawn = np.stack([*self._resampled(z, owners == level, wish, label)])
             change = np.abs(drawn.astype(int) - original.astype(int)).mean()
             yield {
                 "level": level,
@@ -156,6 +155,23 @@ class Explorer:
                 "change": float(change),
                 "images": [*map(png, drawn)],
             }
+
+    def _resampled(
+        self, z: Tensor, of_level: Tensor, wish: Levels, label: str | None
+    ) -> Iterator[np.ndarray]:
+        """The pictures of latents of which one level is drawn anew, until each leads to one."""
+
+        def draw(numbers: range, labels: Tensor | None) -> Tensor:
+            def mixed(places: Sequence[int], attempt: int) -> Tensor:
+                which = [FRESH + numbers[i] for i in places]
+                fresh = latents(self.model.shape, wish.seed, which, attempt)
+                return torch.where(of_level, wish.temperature * fresh.to(z), z)
+
+            cond = self.model.condition(labels)
+            return drawn_until_finite(len(numbers), mixed, cond, self.sampler.invert)[1]
+
+        for batch in self._batches(wish.count, label, draw):
+            yield from self._all(batch)
 
     def fields(self, wish: Fields) -> Iterator[Answer]:
         """What a pixel depends on after one masked convolution of a level, two, and so on."""
@@ -169,10 +185,13 @@ class Explorer:
             return self.sampler.invert(some, self.model.condition(labels))
 
         for batch in self._batches(len(z), label, invert):
-            whole = [image for image in batch if image is not None]
-            if len(whole) < len(batch):
-                raise FloatingPointError(BEYOND)
-            yield whole
+            yield self._all(batch)
+
+    def _all(self, batch: list[np.ndarray | None]) -> list[np.ndarray]:
+        whole = [image for image in batch if image is not None]
+        if len(whole) < len(batch):
+            raise FloatingPointError(BEYOND)
+        return whole
 
     @torch.no_grad()
     def _batches(

@@ -48,12 +48,15 @@ export function samples(model) {
     };
     offer(save, null);
     await task.run(async (signal, progress) => {
-      let missing = 0;
+      let [missing, repeated] = [0, 0];
       await ask("/api/samples", wish, {
         signal,
         onWait: (text) => progress(0, 0, text),
         onLine: (line) => {
-          if (line.grid) return offer(save, line.grid, name(wish));
+          if (line.grid) {
+            repeated = line.repeated;
+            return offer(save, line.grid, name(wish));
+          }
           line.images.forEach((source, i) => put(line.first + i, source));
           missing += line.images.filter((source) => source === null).length;
           progress(line.first + line.images.length, line.of);
@@ -61,8 +64,10 @@ export function samples(model) {
       });
       while (grid.children.length > wish.count) grid.lastChild.remove();
       turns(wish);
-      byId("missing").hidden = !missing;
-      byId("missing").textContent = `${missing} of ${wish.count} lie beyond what the model can compute: they are left out.`;
+      byId("missing").hidden = !repeated;
+      byId("missing").textContent =
+        `Repeated draws that led to no image: ${repeated}.` +
+        (missing ? ` ${missing} of ${wish.count} lie beyond what the model can compute: they are left out.` : "");
       task.status.textContent = `${wish.count} samples at temperature ${wish.temperature}`;
     });
     if (began !== mine) return;
