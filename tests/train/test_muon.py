@@ -68,6 +68,18 @@ def test_a_matrix_moves_as_far_as_the_rate_says():
         assert 0.6 < moved / (0.1 * muon.SIZE) < 1.2
 
 
+def test_matrices_are_turned_and_not_made_longer():
+    model, optimizer = learner()
+    before = [layer.weight.detach().clone() for layer in model]
+    for step in range(5):
+        gradients_of(model, step)
+        optimizer.step()
+    for layer, old in zip(model, before, strict=True):
+        assert layer.weight.norm().item() == pytest.approx(old.norm().item(), rel=1e-5)
+        along = nn.functional.cosine_similarity(layer.weight.flatten(), old.flatten(), dim=0)
+        assert along < 0.99
+
+
 def test_a_skipped_step_changes_nothing():
     model, optimizer = learner()
     flat = Flat(model, optimizer, None)

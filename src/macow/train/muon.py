@@ -2,6 +2,9 @@
 
 Adam scales each number by itself and knows nothing of the matrix it belongs to, so a few directions
 get most of a step. Here the running mean of gradients is replaced by the nearest orthogonal matrix.
+
+The matrices are directions, whose length does not matter to a weight-normalised layer. Steps would
+make them longer, and so turn them less and less; they are kept as long as they were.
 """
 
 import math
@@ -57,7 +60,10 @@ def step(
     skipped: Tensor,
     stacks: Sequence[Stack],
 ) -> None:
-    """Changes matrices and the means of their gradients, all flat, unless it is to be skipped."""
+    """Turns matrices, and changes the means of their gradients, unless it is to be skipped.
+
+    All are flat, the matrices in stacks.
+    """
     means.copy_(torch.where(skipped, means, means.lerp(gradients, 1 - MOMENTUM)))
     ahead = gradients.lerp(means, MOMENTUM)
     moves = torch.zeros_like(ahead)
@@ -66,7 +72,17 @@ def step(
         size = SIZE * math.sqrt(max(stack.rows, stack.columns))
         stack.of(moves[place:]).copy_(size * orthogonal(stack.of(ahead[place:])))
         place += stack.number * stack.room
-    weights.sub_(torch.where(skipped, 0.0, rate * moves))
+    moved = weights - torch.where(skipped, 0.0, rate * moves)
+    place = 0
+    for stack in stacks:
+        new = stack.of(moved[place:])
+        new.mul_(_norms(stack.of(weights[place:])) / _norms(new))
+        place += stack.number * stack.room
+    weights.copy_(moved)
+
+
+def _norms(matrices: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(matrices, dim=(1, 2), keepdim=True)
 
 
 class MuonAndAdam(torch.optim.Adam):
