@@ -73,7 +73,18 @@ def test_the_authors_figure_is_in_the_log():
     assert results.LEVELS["authors' code, 481 s"] == 3.609
 
 
-NAMED = ["recipe_gpu.csv", "anomaly_cpu.csv", "evaluation_gpu.csv", "lost_draws_cpu.csv"]
+NAMED = [
+    f"{name}.csv" for name in ("recipe_gpu", "anomaly_cpu", "evaluation_gpu", "lost_draws_cpu")
+]
+NAMED += ["miniature_cpu.csv"]
+
+
+def test_the_miniature_is_told_as_it_was():
+    log = " ".join((synthesis.DOCS / "experiments.md").read_text().split())
+    for row in results.read("miniature_cpu.csv"):
+        given = f"| {row['lr']} | {'no' if row['shift'] == '0' else '2 pixels, until 70%'} |"
+        found = f"{given} {row['training_bits']} | {row['test_bits']} |"
+        assert found in log, row["run"]
 
 
 @pytest.mark.parametrize("name", NAMED)
