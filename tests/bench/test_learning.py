@@ -98,9 +98,11 @@ def test_the_command(tmp_path, capsys):
     recipe, out = tmp_path / "recipe.yaml", tmp_path / "learning.csv"
     recipe.write_text("{train: {batch_size: 8, init_images: 64, warmup: 0}, data: digits, seed: 3}")
     argv = ["bench", "learning", "--preset", "digits,digits-conditional", "--device", "cpu"]
+    argv += ["--config", str(recipe), "--repeats", "2", "--out", str(out)]
     assert main(argv) == 2
     assert "--data is missing" in capsys.readouterr().err
-    argv += ["--data", "digits", "--config", str(recipe), "--repeats", "2", "--out", str(out)]
+    assert [*tmp_path.iterdir()] == [recipe]
+    argv += ["--data", "digits"]
     assert main([*argv, "--minutes", "0"]) == 2
     assert "--minutes must be above 0" in capsys.readouterr().err
     assert main([*argv, "--minutes", "1e-3"]) == 0

@@ -5,6 +5,7 @@ import io
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from macow import files
@@ -64,21 +65,18 @@ def run(argv: Sequence[str]) -> None:
     if options.batch_size is None:
         own = options.name in ("training", "scaling", "precision", "learning")
         options.batch_size = 0 if own else 16
-    table = None if options.out is None else _Table(Path(options.out))
     where = machine(options.device)
-    for number, row in enumerate(MEASURES[options.name](options)):
-        if table is not None:
-            setting = {"preset": options.preset, "batch_size": options.batch_size}
-            command = {"command": f"macow bench {shlex.join(argv)}"}
-            table.add({**row, **setting, **where, **command})
-        if not (number or options.quiet):
-            batch = f"batch {options.batch_size or 'of the preset'}"
-            print(f"{options.preset}, {batch}, {where['device']}")
-        for cells in [row.values()] if number else [row, row.values()]:
-            print("  ".join(f"{cell:>16}" for cell in cells), flush=True)
-    if table is not None:
-        table.finish()
-        print(f"written to {options.out}", file=sys.stderr)
+    with _Table(Path(options.out)) if options.out else nullcontext() as table:
+        for number, row in enumerate(MEASURES[options.name](options)):
+            if table is not None:
+                setting = {"preset": options.preset, "batch_size": options.batch_size}
+                command = {"command": f"macow bench {shlex.join(argv)}"}
+                table.add({**row, **setting, **where, **command})
+            if not (number or options.quiet):
+                batch = f"batch {options.batch_size or 'of the preset'}"
+                print(f"{options.preset}, {batch}, {where['device']}")
+            for cells in [row.values()] if number else [row, row.values()]:
+                print("  ".join(f"{cell:>16}" for cell in cells), flush=True)
 
 
 class _Table:
@@ -98,9 +96,14 @@ class _Table:
         if self.lasting:
             files.write(self.beside, self._text())
 
-    def finish(self) -> None:
-        self.path.write_text(self._text())
-        if self.lasting:
+    def __enter__(self) -> "_Table":
+        return self
+
+    def __exit__(self, problem: type[BaseException] | None, *_: object) -> None:
+        if problem is None:
+            self.path.write_text(self._text())
+            print(f"written to {self.path}", file=sys.stderr)
+        if self.lasting and (problem is None or not self.rows):
             self.beside.unlink()
 
     def _text(self) -> str:

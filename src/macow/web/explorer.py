@@ -171,7 +171,7 @@ class Explorer:
             return drawn_until_finite(len(numbers), mixed, cond, self.sampler.invert)[1]
 
         for batch in self._batches(wish.count, label, draw):
-            yield from self._all(batch)
+            yield from _all(batch)
 
     def fields(self, wish: Fields) -> Iterator[Answer]:
         """What a pixel depends on after one masked convolution of a level, two, and so on."""
@@ -185,13 +185,7 @@ class Explorer:
             return self.sampler.invert(some, self.model.condition(labels))
 
         for batch in self._batches(len(z), label, invert):
-            yield self._all(batch)
-
-    def _all(self, batch: list[np.ndarray | None]) -> list[np.ndarray]:
-        whole = [image for image in batch if image is not None]
-        if len(whole) < len(batch):
-            raise FloatingPointError(BEYOND)
-        return whole
+            yield _all(batch)
 
     @torch.no_grad()
     def _batches(
@@ -249,3 +243,10 @@ class Explorer:
         if self.model.label_map is None:
             raise ValueError(f"the model knows no labels, so not {label!r} either")
         return self.model.label_map.number(label)
+
+
+def _all(batch: list[np.ndarray | None]) -> list[np.ndarray]:
+    whole = [image for image in batch if image is not None]
+    if len(whole) < len(batch):
+        raise FloatingPointError(BEYOND)
+    return whole
