@@ -45,11 +45,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail("stopped", 130)
     except BrokenPipeError:  # the reader of our output went away: nothing is wrong
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except ConnectionError as error:
-        code = _fail(str(error))
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            os._exit(code)  # cleaning up, torch may wait for ever for a process that is gone
-        return code
     except OSError as error:
         return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     except MemoryError as error:
