@@ -97,10 +97,15 @@ async def body(request: Request, most: int) -> bytes:
         async with asyncio.timeout(PATIENCE):
             if not said.isdecimal() or int(said) > most:
                 raise TooMuch(413, f"more than {most:,} bytes")
+            size = 0
             async for chunk in request.stream():
-                content += chunk
-                if len(content) > most:
-                    raise TooMuch(413, f"more than {most:,} bytes")
+                size += len(chunk)
+                if size <= most:
+                    content += chunk
+                elif size > 2 * most:
+                    break  # who sends on must bear a reset; others are heard out and told why
+            if size > most:
+                raise TooMuch(413, f"more than {most:,} bytes")
     except TimeoutError:
         raise TooMuch(408, f"not all of it came within {PATIENCE:.0f} s") from None
     return bytes(content)
