@@ -76,13 +76,15 @@ def masked_convolution(channels, hidden, kernel, size, order, *, affine, extras,
     leaves = {"x": scan.y, **scan.weights._asdict()}
     if extras:
         g = torch.Generator().manual_seed(3)
-        scale, shift = torch.randn(2, channels, generator=g, dtype=torch.double)
-        leaves |= {"log_scale": 0.3 * scale, "shift": shift, "context": scan.context}
+        norm = torch.randn(2, channels, generator=g, dtype=torch.double)
+        norm[0] *= 0.3
+        leaves |= {"norm": norm, "context": scan.context}
 
     def specified(given):
         x = given["x"]
         if extras:
-            x = x * given["log_scale"].exp()[:, None, None] + given["shift"][:, None, None]
+            log_scale, shift = given["norm"][..., None, None]
+            x = x * log_scale.exp() + shift
         weights = MaskedConvWeights(*(given[name] for name in MaskedConvWeights._fields))
         y, log_scale = reference.forward(x, weights, order, given.get("context"))
         return y, None if log_scale is None else log_scale.sum(dim=1)
@@ -93,8 +95,10 @@ def masked_convolution(channels, hidden, kernel, size, order, *, affine, extras,
             mix = given["mix"].t().contiguous()
             lower = [m.detach().to(low) for m in (matrix, mix)]
             matrices = MaskedConvMatrices(matrix, given["bias"], mix, given["mix_bias"], *lower)
-            norm = (given["log_scale"], given["shift"]) if extras else (None, None)
-            layer = MaskedConvLayer(matrices, kernel, order, given.get("context"), norm)
+            log_scale, shift = given["norm"] if extras else (None, None)
+            layer = MaskedConvLayer(
+                matrices, kernel, order, given.get("context"), (log_scale, shift)
+            )
             y, (log_det,) = masked_conv.convolve(given["x"], [layer])
             return y, log_det
 

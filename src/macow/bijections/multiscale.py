@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from macow.bijections.base import Bijection
+from macow.ops.layout import laid
 
 
 def squeeze(x: Tensor) -> Tensor:
@@ -43,8 +44,8 @@ class Squeezed(Bijection):
 
     def forward(self, x: Tensor, cond: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Squeezing moves pixels, so the log-det is the inner one."""
-        y, log_det = self.inner(squeeze(x), self.squeeze_cond(cond))
-        return unsqueeze(y), log_det
+        y, log_det = self.inner(laid(squeeze(x)), self.squeeze_cond(cond))
+        return laid(unsqueeze(y)), log_det
 
     def inverse(self, y: Tensor, cond: Tensor | None = None) -> Tensor:
         """The inner inverse, on the squeezed image."""
@@ -52,9 +53,9 @@ class Squeezed(Bijection):
 
     def forward_with_map(self, x: Tensor, cond: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """A squeezed pixel's share goes to its four pixels in equal parts."""
-        y, log_det = self.inner.forward_with_map(squeeze(x), self.squeeze_cond(cond))
+        y, log_det = self.inner.forward_with_map(laid(squeeze(x)), self.squeeze_cond(cond))
         spread = F.interpolate(log_det[:, None] / 4, scale_factor=2, mode="nearest")
-        return unsqueeze(y), spread[:, 0]
+        return laid(unsqueeze(y)), spread[:, 0]
 
     def squeeze_cond(self, cond: Tensor | None) -> Tensor | None:
         """The condition as the inner map sees it."""
@@ -125,7 +126,8 @@ class MultiScale(Bijection):
 
     def forward(self, x: Tensor, cond: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """`x [B, C, H, W] -> z [B, C, H, W], log_det [B]`."""
-        return self.tower(x, cond)
+        z, log_det = self.tower(laid(x), cond)
+        return z.contiguous(), log_det
 
     def inverse(self, y: Tensor, cond: Tensor | None = None) -> Tensor:
         """`z -> x`."""
@@ -133,7 +135,8 @@ class MultiScale(Bijection):
 
     def forward_with_map(self, x: Tensor, cond: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """As `forward`, with the log-det by pixel."""
-        return self.tower.forward_with_map(x, cond)
+        z, log_det = self.tower.forward_with_map(laid(x), cond)
+        return z.contiguous(), log_det
 
     def latent_levels(self, shape: tuple[int, int, int]) -> Tensor:
         """Which level owns each latent: integers `[C, H, W]`."""

@@ -53,7 +53,7 @@ class AutoregressiveNet(ConditioningNet):
 
     def compute(self, x: Tensor) -> Tensor:
         """`[B, C, H + kh - 1, W + kw - 1] -> [B, num_outputs * C, H, W]`."""
-        return self.last(F.elu(self.middle(F.elu(self.first(x)))))
+        return self.last(F.elu_(self.middle(F.elu_(self.first(x)))))
 
     def by_degree(self) -> Callable[[Tensor, Callable[[int, Tensor], Tensor]], Tensor]:
         """The network with its weights made once, channel after channel of single windows.
@@ -81,9 +81,9 @@ class AutoregressiveNet(ConditioningNet):
             start = 0
             for d, end in enumerate(ends):
                 units = slice(start, end)
-                new = F.elu(torch.addmm(begun[:, units], x, centre[:d, units]))
+                new = F.elu_(torch.addmm(begun[:, units], x, centre[:d, units]))
                 h = torch.cat([h, new], dim=1)
-                new = F.elu(torch.addmm(middle_bias[units], h, middle[:end, units]))
+                new = F.elu_(torch.addmm(middle_bias[units], h, middle[:end, units]))
                 g = torch.cat([g, new], dim=1)
                 raw = torch.addmm(last_bias[d::channels], g, last[:end, d::channels])
                 x = torch.cat([x, value(d, raw)], dim=1)

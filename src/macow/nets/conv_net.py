@@ -20,4 +20,4 @@ class ConvNet(ConditioningNet):
 
     def compute(self, x: Tensor) -> Tensor:
         """`[B, in, H, W] -> [B, out, H, W]`."""
-        return self.last(F.elu(self.middle(F.elu(self.first(x)))))
+        return self.last(F.elu_(self.middle(F.elu_(self.first(x)))))

@@ -21,7 +21,7 @@ class ResidualBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """`[B, in, H, W] -> [B, out, H, W]`."""
         skip = x if self.project is None else self.project(x)
-        return F.elu(skip + self.second(F.elu(self.first(x))))
+        return F.elu_(skip + self.second(F.elu_(self.first(x))))
 
 
 class ResidualNet(ConditioningNet):
@@ -63,14 +63,14 @@ class Encoder(ConditioningNet):
         self.down = nn.ModuleList(
             nn.Sequential(
                 WeightNormConv2d(narrow, wide, 3, stride=2),
-                nn.ELU(),
+                nn.ELU(inplace=True),
                 ResidualBlock(wide, wide),
                 ResidualBlock(wide, wide),
             )
             for narrow, wide in ways_down
         )
         self.up = nn.ModuleList(
-            nn.Sequential(WeightNormUpsample2d(wide, narrow), nn.ELU())
+            nn.Sequential(WeightNormUpsample2d(wide, narrow), nn.ELU(inplace=True))
             for narrow, wide in reversed(ways_down)
         )
         self.last = WeightNormConv2d(widths[0], out_channels, 1)

@@ -31,8 +31,8 @@ def inverse(y: Tensor, weights: GlowWeights, cond: Tensor | None = None) -> Tens
     transformed = weights.last.shape[0] // (2 if weights.affine else 1)
     given, y2 = y[:, :-transformed], y[:, -transformed:]
     h = given if cond is None else torch.cat([given, cond], dim=1)
-    h = F.elu(F.conv2d(h, weights.first, weights.first_bias, padding=1))
-    h = F.elu(F.conv2d(h, weights.middle, weights.middle_bias))
+    h = F.elu_(F.conv2d(h, weights.first, weights.first_bias, padding=1))
+    h = F.elu_(F.conv2d(h, weights.middle, weights.middle_bias))
     raw = F.conv2d(h, weights.last, weights.last_bias, padding=1)
     x2 = affine_inverse(y2, *affine_parameters(raw, affine=weights.affine))
     x = torch.cat([given, x2], dim=1)

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from macow.ops.affine import affine_forward, affine_inverse, affine_parameters
+from macow.ops.layout import laid
 
 Order = Literal["down", "up", "right", "left"]
 ORDERS: tuple[Order, ...] = ("down", "up", "right", "left")
@@ -83,13 +84,13 @@ def forward(
 
     `context [B, hidden, H, W]` is added before the ELU.
     """
-    x = turn(x, order)
+    x = laid(turn(x, order))
     h = hidden(x, weights.kernel, weights.bias)
     if context is not None:
-        h = h + turn(context, order)
-    raw = F.conv2d(F.elu(h), weights.mix[:, :, None, None], weights.mix_bias)
+        h = h + laid(turn(context, order))
+    raw = F.conv2d(F.elu_(h), weights.mix[:, :, None, None], weights.mix_bias)
     shift, log_scale = affine_parameters(raw, affine=weights.affine)
-    y = turn_back(affine_forward(x, shift, log_scale), order)
+    y = laid(turn_back(affine_forward(x, shift, log_scale), order))
     return y, None if log_scale is None else turn_back(log_scale, order)
 
 
@@ -116,7 +117,7 @@ def inverse(
     for i in range(height):
         window = x.as_strided((batch, width, kh, kw * channels), (image, column, row, 1), i * row)
         window = window.clone(memory_format=torch.contiguous_format)  # x goes on changing
-        h = F.elu(torch.addmm(biases[i], window.view(batch * width, -1), kernel))
+        h = F.elu_(torch.addmm(biases[i], window.view(batch * width, -1), kernel))
         raw = torch.addmm(weights.mix_bias, h, mix).view(batch, width, -1)
         shift, log_scale = affine_parameters(raw, affine=weights.affine, dim=-1)
         x[kh + i, :, margin : margin + width] = affine_inverse(y[i], shift, log_scale)
