@@ -19,6 +19,7 @@ from macow.nets.conv_net import ConvNet
 from macow.nets.precision import set_network_precision
 from macow.ops import glow, masked_conv
 from macow.ops.glow import GlowWeights
+from macow.ops.layout import laid
 from macow.ops.masked_conv import MaskedConvWeights
 
 Undo = Callable[[Tensor, Tensor | None], Tensor]
@@ -45,7 +46,8 @@ def _itself(part: Bijection) -> Undo:
 
 @_undo.register
 def _(part: MultiScale) -> Undo:
-    return _undo(part.tower)
+    tower = _undo(part.tower)
+    return lambda y, cond: tower(laid(y), cond).contiguous()
 
 
 @_undo.register
@@ -56,7 +58,7 @@ def _(part: Registered) -> Undo:
 @_undo.register
 def _(part: Squeezed) -> Undo:
     inner, squeeze_cond = _undo(part.inner), part.squeeze_cond
-    return lambda y, cond: unsqueeze(inner(squeeze(y), squeeze_cond(cond)))
+    return lambda y, cond: laid(unsqueeze(inner(laid(squeeze(y)), squeeze_cond(cond))))
 
 
 @_undo.register

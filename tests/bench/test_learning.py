@@ -114,6 +114,24 @@ def test_the_command(tmp_path, capsys):
     assert [*tmp_path.glob("*.partial")] == []
 
 
+def test_a_model_may_come_from_a_file(tmp_path, capsys):
+    mine, recipe, out = (tmp_path / name for name in ("mine.yaml", "recipe.yaml", "learning.csv"))
+    mine.write_text(
+        "{model: {flow: {steps: [[1]], hidden: [8], bottom: false}, channels: 1, size: [8, 8],"
+        " n_bits: 4}, train: {batch_size: 4}}"
+    )
+    recipe.write_text("train: {init_images: 64, batch_size: 8, warmup: 0}\n")
+    argv = ["bench", "learning", "--data", "digits", "--device", "cpu", "--minutes", "1e-3"]
+    argv += ["--config", str(recipe), "--repeats", "1", "--out", str(out)]
+    assert main([*argv, "--preset", f"{mine},digits"]) == 0
+    one, other = csv.DictReader(out.read_text().splitlines())
+    assert (one["model"], one["images"]) == (str(mine), "8")  # the recipe has the last word
+    assert int(one["parameters"]) < int(other["parameters"])
+    mine.write_text("{model: {flow: {paces: 3}}}")
+    assert main([*argv, "--preset", f"digits,{mine}"]) == 2
+    assert f"{mine}.model.flow has unknown keys: paces" in capsys.readouterr().err
+
+
 def test_one_model_by_two_names_is_refused(tmp_path, capsys):
     file = tmp_path / "config.yaml"
     file.write_text("model: {labels: [], label_channels: 4}\n")

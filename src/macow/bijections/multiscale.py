@@ -49,7 +49,7 @@ class Squeezed(Bijection):
 
     def inverse(self, y: Tensor, cond: Tensor | None = None) -> Tensor:
         """The inner inverse, on the squeezed image."""
-        return unsqueeze(self.inner.inverse(squeeze(y), self.squeeze_cond(cond)))
+        return laid(unsqueeze(self.inner.inverse(laid(squeeze(y)), self.squeeze_cond(cond))))
 
     def forward_with_map(self, x: Tensor, cond: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """A squeezed pixel's share goes to its four pixels in equal parts."""
@@ -131,7 +131,7 @@ class MultiScale(Bijection):
 
     def inverse(self, y: Tensor, cond: Tensor | None = None) -> Tensor:
         """`z -> x`."""
-        return self.tower.inverse(y, cond)
+        return self.tower.inverse(laid(y), cond).contiguous()
 
     def forward_with_map(self, x: Tensor, cond: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """As `forward`, with the log-det by pixel."""

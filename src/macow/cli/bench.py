@@ -21,7 +21,8 @@ what drawing an image costs and loses, of one preset or several (--preset cifar1
 averaged, also of several presets; their own batch sizes unless one is given. `scaling`: the same of
 a preset, and of it with half and twice the depth and width and with larger images. `precision`:
 whether --repeats updates in bfloat16 learn what they do in float32 (needs --data). `learning`: what
-presets, changed by --config, learn of --data in --minutes, from --repeats seeds each. `anomaly`:
+presets, or models of files (--preset cifar10,mine.yaml), changed by --config, learn of --data in
+--minutes, from --repeats seeds each. `anomaly`:
 how well the scores of --model tell its own kind of images (--data) from others, among them crops of
 --photos, a folder of photographs.
 `save`: what a checkpoint takes out of training. All times are medians. `soak`: whether a small

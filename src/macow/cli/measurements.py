@@ -21,7 +21,7 @@ from macow.bench import (
     soak,
     training,
 )
-from macow.cli.train import changed_preset
+from macow.cli.train import configuration
 
 Cost = TypeVar("Cost")
 Rows = Iterable[dict[str, str]]
@@ -135,7 +135,7 @@ def _learning(options: Namespace) -> Rows:
         raise ValueError(f"bench learning: --minutes must be above 0, got {options.minutes}")
     configs = {}
     for name in options.preset.split(","):
-        config = changed_preset(name, options.config)
+        config = configuration(name, options.config)
         size = options.batch_size or config.train.batch_size
         configs[name] = replace(config, train=replace(config.train, batch_size=size))
     if len(configs) > 1 and len({config.model for config in configs.values()}) == 1:

@@ -76,10 +76,15 @@ def _once(value: str, rest: list[str], option: str) -> str:
     return value
 
 
-def changed_preset(name: str, file: str | None) -> RunConfig:
-    """A preset changed by a file, whose images and seed are left to others."""
-    given = _document(name, file, None)
-    return from_dict(RunConfig, {k: v for k, v in given.items() if k not in BESIDE}, file or name)
+def configuration(name: str, file: str | None) -> RunConfig:
+    """A preset's, or that of a file `NAME.yaml`, changed by another file."""
+    config = _of(_read(Path(name)), name) if name.endswith(".yaml") else preset(name)
+    return _of(_merged(asdict(config), _read(Path(file))), file) if file else config
+
+
+def _of(document: dict[str, Any], where: str) -> RunConfig:
+    """Which images and which seed is left to others."""
+    return from_dict(RunConfig, {k: v for k, v in document.items() if k not in BESIDE}, where)
 
 
 def _document(chosen: str | None, file: str | None, start: FlowModel | None) -> dict[str, Any]:

@@ -121,4 +121,4 @@ def inverse(
         raw = torch.addmm(weights.mix_bias, h, mix).view(batch, width, -1)
         shift, log_scale = affine_parameters(raw, affine=weights.affine, dim=-1)
         x[kh + i, :, margin : margin + width] = affine_inverse(y[i], shift, log_scale)
-    return turn_back(x[kh:, :, margin : margin + width].permute(1, 3, 0, 2), order)
+    return laid(turn_back(x[kh:, :, margin : margin + width].permute(1, 3, 0, 2), order))
