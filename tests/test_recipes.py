@@ -10,11 +10,14 @@ import pytest
 import macow
 import macow.cli.train as train_verb
 import synthesis
+from macow.bench import learning
 from macow.cli import main
 
 SHOWN = ("eval_every", "save_every", "sample_temperatures")
 FOLDER = synthesis.DOCS.parent / "recipes"
-LINES = re.findall(r"^macow (train .*)$", (FOLDER / "README.md").read_text(), re.MULTILINE)
+README = (FOLDER / "README.md").read_text()
+LINES = re.findall(r"^macow (train .*)$", README, re.MULTILINE)
+COMPARISONS = re.findall(r"^macow (bench .*)$", README, re.MULTILINE)
 
 
 @pytest.fixture
@@ -43,9 +46,23 @@ def test_a_line_trains_its_preset_with_its_recipe(line, configured):
     assert ("Not trained here" in recipe.read_text()) != trained_here
 
 
+@pytest.mark.parametrize("line", COMPARISONS)
+def test_what_is_compared_is_as_large_and_trained_alike(line, monkeypatch):
+    monkeypatch.chdir(FOLDER.parent)
+    compared = []
+    monkeypatch.setattr(learning, "measure", lambda configs, *_: compared.append(configs) or [])
+    assert main(shlex.split(line)) == 0
+    configs = compared[0].values()
+    assert len(configs) == 4
+    sizes = [sum(p.numel() for p in config.model.build().parameters()) for config in configs]
+    assert max(sizes) < 1.05 * min(sizes)
+    (train,) = {config.train for config in configs}
+    assert train.optimizer == "muon"
+
+
 def test_every_file_has_a_line():
-    used = {word for line in LINES for word in shlex.split(line) if word.endswith(".yaml")}
-    assert used == {f"recipes/{path.name}" for path in FOLDER.glob("*.yaml")}
+    used = set(re.findall(r"recipes/[\w/-]+\.yaml", "\n".join(LINES + COMPARISONS)))
+    assert used == {f"recipes/{path.relative_to(FOLDER)}" for path in FOLDER.rglob("*.yaml")}
 
 
 def test_the_small_model_is_the_run_that_was_measured(configured):

@@ -92,11 +92,13 @@ def _timed(
 
 def _seconds_each(run: Trainer) -> float:
     """Of an update, when the first ones are done."""
-    times = []
+    times = [time.perf_counter()]
     with suppress(FloatingPointError):  # those of a diverging run take as long
         for _ in range(FIRST):
-            run.update()
-            times.append(time.perf_counter())
+            try:
+                run.update()
+            finally:
+                times.append(time.perf_counter())
     return median(after - before for before, after in pairwise(times))
 
 
