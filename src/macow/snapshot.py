@@ -58,7 +58,7 @@ def _(part: Registered) -> Undo:
 @_undo.register
 def _(part: Squeezed) -> Undo:
     inner, squeeze_cond = _undo(part.inner), part.squeeze_cond
-    return lambda y, cond: laid(unsqueeze(inner(laid(squeeze(y)), squeeze_cond(cond))))
+    return lambda y, cond: unsqueeze(inner(squeeze(y), squeeze_cond(cond)))
 
 
 @_undo.register

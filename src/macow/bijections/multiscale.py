@@ -20,14 +20,16 @@ def squeeze(x: Tensor) -> Tensor:
     if height % 2 or width % 2:
         raise ValueError(f"height and width must be even to squeeze, got {height}x{width}")
     x = x.reshape(batch, channels, height // 2, 2, width // 2, 2)
-    return x.permute(0, 3, 5, 1, 2, 4).reshape(batch, 4 * channels, height // 2, width // 2)
+    x = x.permute(0, 3, 5, 1, 2, 4)
+    return laid(x.reshape(batch, 4 * channels, height // 2, width // 2))
 
 
 def unsqueeze(x: Tensor) -> Tensor:
     """Undoes `squeeze`."""
     batch, channels, height, width = x.shape
     x = x.reshape(batch, 2, 2, channels // 4, height, width)
-    return x.permute(0, 3, 4, 1, 5, 2).reshape(batch, channels // 4, 2 * height, 2 * width)
+    x = x.permute(0, 3, 4, 1, 5, 2)
+    return laid(x.reshape(batch, channels // 4, 2 * height, 2 * width))
 
 
 class Squeezed(Bijection):
@@ -44,18 +46,18 @@ class Squeezed(Bijection):
 
     def forward(self, x: Tensor, cond: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Squeezing moves pixels, so the log-det is the inner one."""
-        y, log_det = self.inner(laid(squeeze(x)), self.squeeze_cond(cond))
-        return laid(unsqueeze(y)), log_det
+        y, log_det = self.inner(squeeze(x), self.squeeze_cond(cond))
+        return unsqueeze(y), log_det
 
     def inverse(self, y: Tensor, cond: Tensor | None = None) -> Tensor:
         """The inner inverse, on the squeezed image."""
-        return laid(unsqueeze(self.inner.inverse(laid(squeeze(y)), self.squeeze_cond(cond))))
+        return unsqueeze(self.inner.inverse(squeeze(y), self.squeeze_cond(cond)))
 
     def forward_with_map(self, x: Tensor, cond: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """A squeezed pixel's share goes to its four pixels in equal parts."""
-        y, log_det = self.inner.forward_with_map(laid(squeeze(x)), self.squeeze_cond(cond))
+        y, log_det = self.inner.forward_with_map(squeeze(x), self.squeeze_cond(cond))
         spread = F.interpolate(log_det[:, None] / 4, scale_factor=2, mode="nearest")
-        return laid(unsqueeze(y)), spread[:, 0]
+        return unsqueeze(y), spread[:, 0]
 
     def squeeze_cond(self, cond: Tensor | None) -> Tensor | None:
         """The condition as the inner map sees it."""
