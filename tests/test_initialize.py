@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import macow
+from macow.bench.images import natural_images
 from macow.bijections import ActNorm, MaskedConv
 from macow.nets.weight_norm import WeightNormConv2d, WeightNormUpsample2d
 from macow.ops import masked_conv
@@ -42,6 +43,20 @@ def passed():
     with macow.initializing(model):
         model(batch, eps=eps)
     return model, lambda: model(batch, eps=eps)
+
+
+@pytest.mark.parametrize("name", ["cifar10-variational", "imagenet64-variational"])
+def test_the_first_noise_is_about_uniform(name):
+    config = macow.preset(name).model
+    dequantizer = config.variational.build(config.channels, config.n_bits)
+    batch = natural_images(8, config.shape, torch.Generator().manual_seed(0))
+    with macow.initializing(dequantizer):
+        dequantizer(batch)
+    with torch.no_grad():
+        u, log_q = dequantizer(batch)
+    assert u.mean().item() == pytest.approx(1 / 2, abs=0.01)
+    assert u.std().item() == pytest.approx(12**-0.5, abs=0.01)
+    assert -0.03 < -log_q.mean() / u[0].numel() / math.log(2) < 0  # a standard normal: -0.34
 
 
 def test_activations_are_standard(passed):

@@ -8,6 +8,11 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from macow.bijections.base import Bijection
+from macow.bijections.conv1x1 import Conv1x1
+from macow.ops.layout import laid
+
+SPREAD = math.pi / math.sqrt(3)
+"""The standard deviation of a logistic variable, which is what a sigmoid makes uniform."""
 
 
 def quantize(images: Tensor, n_bits: int) -> Tensor:
@@ -66,7 +71,9 @@ class VariationalDequantizer(Dequantizer):
     """`u = sigmoid(g(eps | s))`, `eps ~ N(0, I)`, with `s` what an encoder makes of the image.
 
     `g` is a small conditional flow run in its parallel direction, so
-    `log q(u) = log N(eps) - log |det dg| - sum log sigmoid'`.
+    `log q(u) = log N(eps) - log |det dg| - sum log sigmoid'`. Its 1x1 convolutions start as
+    rotations times `SPREAD`, so what the last of them leaves makes u about uniform: a model may
+    begin where uniform noise has brought it.
     """
 
     def __init__(self, flow: Bijection, encoder: nn.Module, n_bits: int) -> None:
@@ -74,12 +81,16 @@ class VariationalDequantizer(Dequantizer):
         self.flow = flow
         self.encoder = encoder
         self.n_bits = n_bits
+        with torch.no_grad():
+            for part in flow.modules():
+                if isinstance(part, Conv1x1):
+                    part.weight.mul_(SPREAD)
 
     def forward(self, images: Tensor, eps: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """One pass through encoder and flow."""
         eps = self.draw(images) if eps is None else eps
         levels = quantize(images, self.n_bits).to(eps.dtype)
-        h, log_det = self.flow(eps, self.encoder(2 * levels / 2**self.n_bits - 1))
+        h, log_det = self.flow(eps, self.encoder(laid(2 * levels / 2**self.n_bits - 1)))
         log_slope = (F.logsigmoid(h) + F.logsigmoid(-h)).flatten(1).sum(dim=1)
         u = h.sigmoid().clamp(max=1 - torch.finfo(h.dtype).eps)  # a sigmoid may round up to 1
         return u, log_normal(eps) - log_det - log_slope
