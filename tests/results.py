@@ -2,6 +2,8 @@
 
 import csv
 from collections import defaultdict
+from pathlib import Path
+from statistics import mean, stdev
 
 import synthesis
 from charts import Axis, chart
@@ -49,6 +51,7 @@ def pictures():
     small = [(seconds, bits) for _, seconds, bits in found["small"]]
     tested = next(float(r["test_bits"]) for r in read("recipe_gpu.csv") if r["run"] == "small")
     return {
+        "ablation.svg": ablation_picture(),
         "recipes.svg": by_bits(recipes, "updates of 256 images", "recipes compared"),
         "learning.svg": by_bits(
             {"training batches": small},
@@ -58,6 +61,28 @@ def pictures():
             dots={f"test images, {tested:.3f}": (small[-1][0], tested)},
         ),
     }
+
+
+def ablation_picture():
+    """Training batches, the mean of all seeds, against the mean of their seconds."""
+    points = defaultdict(lambda: defaultdict(list))
+    for row in read("ablation_cpu.csv"):
+        at = (float(row["seconds"]), float(row["training_bits"]))
+        points[Path(row["model"]).stem][int(row["updates"])].append(at)
+    lines = {
+        name: [
+            (mean(second for second, _ in seeds), mean(bits for _, bits in seeds))
+            for seeds in points[name].values()
+        ]
+        for name in COMPARED
+    }
+    return chart(
+        lines,
+        Axis([0, 30, 60, 90, 120, 150, 180], max(line[-1][0] for line in lines.values())),
+        Axis([4.5, 4.6, 4.7, 4.8, 4.9, 5.0]),
+        "seconds on one core; upwards: bits/dim of training batches",
+        "four models compared",
+    )
 
 
 def anomaly_table():
@@ -72,4 +97,31 @@ def anomaly_table():
     return synthesis.table("images, pictures, bits/dim, likelihood, typicality, corrected", rows)
 
 
-TABLES = {"anomaly": anomaly_table}
+COMPARED = ("original", "fine-grained", "variational", "glow")
+
+
+def learnt():
+    """Of each model in miniature the ends of its runs, one a seed."""
+    found = defaultdict(list)
+    for row in read("ablation_cpu.csv"):
+        if row["test_bits"]:
+            found[Path(row["model"]).stem].append(row)
+    return found
+
+
+def ablation_table():
+    rows = []
+    for name in COMPARED:
+        ends = learnt()[name]
+        tested = [float(end["test_bits"]) for end in ends]
+        spent = [1e3 * float(end["seconds"]) / int(end["updates"]) for end in ends]
+        row = [f"{int(ends[0]['parameters']):,}", f"{mean(spent):.0f}", ends[0]["updates"]]
+        seeds = " ".join(f"{bits:.3f}" for bits in tested)
+        rows.append([name, *row, f"{mean(tested):.3f} ± {stdev(tested):.3f}", seeds])
+    return synthesis.table(
+        "model, parameters, ms an update, updates, bits/dim test ± between seeds, seed by seed",
+        rows,
+    )
+
+
+TABLES = {"anomaly": anomaly_table, "ablation": ablation_table}
