@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from macow.ops import masked_conv
-from macow.ops.masked_conv import ORDERS, MaskedConvWeights
+from macow.ops.masked_conv import ORDERS, MaskedConvWeights, reference
 
 
 def random_weights(channels, hidden, kernel, *, affine=True):
@@ -68,3 +68,24 @@ def test_the_inverse_feeds_only_a_window_of_rows(order, monkeypatch):
 def test_turning_back_undoes_turning(order):
     x = torch.randn(1, 2, 3, 4)
     assert torch.equal(masked_conv.turn_back(masked_conv.turn(x, order), order), x)
+
+
+@pytest.mark.parametrize(("count", "threads"), [(4, 1), (2731, 2)])
+def test_few_hidden_units_are_left_to_one_thread(count, threads, monkeypatch):
+    weights, y = random_weights(3, 12, (2, 3)), torch.zeros(count, 3, 1, 2)
+    assert (count * 1 * 12 >= masked_conv.GRAIN) == (threads == 2)  # columns of a turned image
+    seen, before = [], torch.get_num_threads()
+
+    def failing(*given):
+        seen.append(torch.get_num_threads())
+        raise ValueError("of the scan")
+
+    monkeypatch.setattr(reference, "inverse", failing)
+    try:
+        torch.set_num_threads(2)
+        with pytest.raises(ValueError, match="of the scan"):
+            masked_conv.inverse(y, weights, "right")
+        assert seen == [threads]
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

@@ -1,7 +1,9 @@
 """The masked convolution, to learn (`forward`, `convolve`) and to undo (`inverse`, `inverter`)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
+import torch
 from torch import Tensor
 from torch.cuda import device_of
 
@@ -18,6 +20,9 @@ from macow.ops.masked_conv.reference import (
     turn_back,
 )
 from macow.ops.serving import kernels_serve
+
+GRAIN = 32768
+"""Numbers from which on torch gives a CPU's second thread a share."""
 
 
 def inverse(
@@ -46,9 +51,25 @@ def inverter(
                 return kernel.inverse(y, packed, order, context, norm=norm)
         if norm is not None:
             y = y * norm[0][:, None, None] + norm[1][:, None, None]
-        return reference.inverse(y, weights, order, context)
+        width = y.shape[3 if order in ("down", "up") else 2]
+        with _threads_for(len(y) * width * len(weights.bias), y.device):
+            return reference.inverse(y, weights, order, context)
 
     return undo
+
+
+@contextmanager
+def _threads_for(units: int, device: torch.device) -> Iterator[None]:
+    """A row of so few hidden units is done before a second thread has begun: one is faster."""
+    threads = torch.get_num_threads()
+    if device.type != "cpu" or threads == 1 or units >= GRAIN:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def convolve(x: Tensor, layers: Sequence[MaskedConvLayer]) -> tuple[Tensor, list[Tensor | None]]:

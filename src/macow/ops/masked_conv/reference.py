@@ -1,7 +1,5 @@
 """Masked convolution in plain torch (paper, section 3.1): what every kernel is held to."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Literal, NamedTuple
 
 import torch
@@ -96,24 +94,6 @@ def forward(
     return y, None if log_scale is None else turn_back(log_scale, order)
 
 
-GRAIN = 32768
-"""Numbers from which on torch gives a CPU's second thread a share."""
-
-
-@contextmanager
-def _threads_for(size: int, device: torch.device) -> Iterator[None]:
-    """Rows of so few hidden units are done before a second thread has begun: one is faster."""
-    threads = torch.get_num_threads()
-    if device.type != "cpu" or threads == 1 or size >= GRAIN:
-        yield
-        return
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
 def inverse(
     y: Tensor, weights: MaskedConvWeights, order: Order, context: Tensor | None = None
 ) -> Tensor:
@@ -122,12 +102,6 @@ def inverse(
     The image lies as `[rows, B, columns, C]` with a margin of zeros, so that the window a row reads
     is one strided view and its network two matrix products.
     """
-    width = y.shape[3 if order in ("down", "up") else 2]
-    with _threads_for(len(y) * width * len(weights.bias), y.device):
-        return _scan(y, weights, order, context)
-
-
-def _scan(y: Tensor, weights: MaskedConvWeights, order: Order, context: Tensor | None) -> Tensor:
     y = turn(y, order).permute(2, 0, 3, 1).contiguous()
     height, batch, width, channels = y.shape
     kh, kw = weights.kernel.shape[2:]
