@@ -97,3 +97,22 @@ def test_the_bound_holds_and_tightens(make):
         bounds.append(model.log_prob(images, num_samples, generator=generator).mean().item())
     assert bounds[0] < bounds[1] < bounds[2] < exact
     assert exact - bounds[2] < 0.7 * (exact - bounds[0])
+
+
+@pytest.mark.parametrize("n_bits", [1, 2, 3])
+@torch.no_grad()
+def test_leaning_noise_is_nearer_to_the_exact_likelihood_and_never_beyond(n_bits):
+    shape = (1, 1, 2)
+    model = gaussian_model(shape, n_bits, UniformDequantizer())
+    images = every_image(shape, n_bits)
+    grid = (torch.arange(200).double() + 0.5) / 200
+    eps = torch.cartesian_prod(grid, grid).view(-1, *shape)
+    exact = exact_log_prob(model, images)
+    plain, leaning = (
+        torch.stack(
+            [model.log_prob(i.expand(len(eps), *shape), eps=eps, lean=lean).mean() for i in images]
+        )
+        for lean in (False, True)
+    )
+    assert (plain < leaning).all()
+    assert (leaning < exact).all()

@@ -25,7 +25,7 @@ ROOMS = [
         "inputs",
     },
     {"nets", "distribution", "weights", "capture"},
-    {"bijections"},
+    {"bijections", "guarded"},
     {"dequantize"},
     {"snapshot", "volume", "alike"},
     {"sampler"},

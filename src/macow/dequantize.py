@@ -13,6 +13,8 @@ from macow.ops.layout import laid
 
 SPREAD = math.pi / math.sqrt(3)
 """The standard deviation of a logistic variable, which is what a sigmoid makes uniform."""
+STEEPEST = 30.0
+"""The largest slope of leaning noise, nats a level: half of it lies within a 40th of the edge."""
 
 
 def quantize(images: Tensor, n_bits: int) -> Tensor:
@@ -38,6 +40,21 @@ def log_normal(z: Tensor) -> Tensor:
     """Log density of `N(0, I)`, `[B, ...] -> [B]`."""
     z = z.flatten(1)
     return -0.5 * (z.square().sum(dim=1) + z.shape[1] * math.log(2 * math.pi))
+
+
+def lean_noise(u: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
+    """Bends noise in [0, 1) to where a density rises: `(v, log_lean [B])`.
+
+    Uniform u become v of density `t exp(t v) / (exp(t) - 1)` for a slope t, by the inverse of its
+    distribution function, `v = log(1 + u (exp(t) - 1)) / t`; of any u, `log q(v) = log q(u) +
+    log_lean`. Any slope that does not depend on u gives a bound.
+    """
+    t = slope.detach().double().clamp(-STEEPEST, STEEPEST)
+    t = torch.where(t == 0, 1e-9, t)
+    v = torch.log1p(u * torch.expm1(t)) / t
+    log_lean = t * v - torch.log(torch.expm1(t) / t)
+    v = v.to(u.dtype).clamp(max=1 - torch.finfo(u.dtype).eps)  # rounding may reach 1
+    return v, log_lean.flatten(1).sum(dim=1).to(u.dtype)
 
 
 class Dequantizer(nn.Module, ABC):

@@ -2,14 +2,13 @@
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Sized
-from contextlib import contextmanager
+from collections.abc import Iterable, Sized
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Generator, Tensor
 
 from macow._version import __version__
 from macow.bijections.base import Bijection
@@ -19,31 +18,33 @@ from macow.dequantize import (
     Dequantizer,
     UniformDequantizer,
     from_images,
+    lean_noise,
     log_normal,
     to_images,
 )
+from macow.guarded import Guarded
 from macow.inputs import require_floats, require_image_batch, require_noise, require_within
 from macow.nets.label_map import LabelMap, condition
 from macow.nets.precision import exact_float32
 from macow.ops.serving import finite_or_plain
 from macow.sampler import Sampler, drawn_until_finite, latents_drawn
-from macow.weights import in_half, require_finite, require_finite_weights, write_model
+from macow.weights import in_half, write_model
 
 if TYPE_CHECKING:
     from macow.config import ModelConfig
 
 FORMAT = 1
 """The format of exported folders; `macow.load` reads this one and all before it."""
+LEAN = 0.7
+"""How steep leaning noise is beside the density: neighbours lean, too, and share what there is."""
 
 
-class FlowModel(nn.Module):
+class FlowModel(Guarded):
     """An exact likelihood of images, and a sampler of them.
 
     `images` are uint8 `[B, C, H, W]`; likelihoods are in nats, `[B]`; `z` has the images' shape.
     A conditional model also takes `labels [B]`, int64: places in `model.labels`, its labels' names.
     """
-
-    initialized: Tensor
 
     def __init__(
         self,
@@ -63,10 +64,6 @@ class FlowModel(nn.Module):
         self.n_bits = n_bits
         self.config = config
         self.label_map = label_map
-        self.register_buffer("initialized", torch.tensor(data=False))
-        self._is_initialized = False  # the buffer's value, known without asking the device
-        self._was_damaged = False
-        self.register_load_state_dict_post_hook(_look_at_weights)  # type: ignore[no-untyped-call]
 
     # Likelihoods
 
@@ -78,11 +75,12 @@ class FlowModel(nn.Module):
         generator: Generator | None = None,
         more_eps: Tensor | None = None,
         labels: Tensor | None = None,
+        slope: Tensor | None = None,
     ) -> Tensor:
         """`log_prob` without a look at values: what training, DDP and compilation wrap.
 
         `more_eps [k, B, C, H, W]` are draws that do not go through the flow: their log q and the
-        first one's are averaged, a cheaper way to a calmer bound.
+        first one's are averaged, a cheaper way to a calmer bound. With a `slope` noise leans.
         """
         self.require_images(images)
         if num_samples < 1:
@@ -93,7 +91,7 @@ class FlowModel(nn.Module):
         log_probs = []
         for i in range(num_samples):
             noise = eps[i] if eps is not None else self.draw_noise(images, generator)
-            log_p, log_q = self.log_terms(images, noise, labels)
+            log_p, log_q = self.log_terms(images, noise, labels, slope)
             if more_eps is not None:
                 others = [self.dequantizer(images, one)[1] for one in more_eps]
                 log_q = torch.stack([log_q, *others]).mean(dim=0)
@@ -105,12 +103,27 @@ class FlowModel(nn.Module):
         return self.dequantizer.draw(images, generator).to(self.dtype)
 
     def log_terms(
-        self, images: Tensor, eps: Tensor, labels: Tensor | None = None
+        self,
+        images: Tensor,
+        eps: Tensor,
+        labels: Tensor | None = None,
+        slope: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """For one draw of noise, `log p(image, u)` and `log q(u)`, nats `[B]`; a bound is p - q."""
         u, log_q = self.dequantizer(images, eps)
+        if slope is not None:
+            u, log_lean = lean_noise(u, LEAN * slope)
+            log_q = log_q + log_lean
         volume = self.num_dims * (self.n_bits - 1) * math.log(2)  # levels are 2^(1 - n_bits) apart
         return self._log_density(self.continuous(images, u), labels) - volume, log_q
+
+    @torch.enable_grad()
+    def slope(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
+        """`d log p / d u` in the middle of a level, nats, `[B, C, H, W]`: how density rises."""
+        self.require_images(images)
+        x = self.continuous(images, 0.5).requires_grad_()
+        (slope,) = torch.autograd.grad(self._log_density(x, labels).sum(), x)
+        return slope * 2 / 2**self.n_bits
 
     @exact_float32()
     def log_prob(
@@ -120,13 +133,16 @@ class FlowModel(nn.Module):
         eps: Tensor | None = None,
         generator: Generator | None = None,
         labels: Tensor | None = None,
+        *,
+        lean: bool = False,
     ) -> Tensor:
         """`log P(image) [B]`, estimated from below by `num_samples` draws of the noise.
 
         `log p(x) - log q(u) - D (n_bits - 1) ln 2`; more than one sample are importance-weighted:
         `logmeanexp` over the samples. `eps [B, C, H, W]` (`[num_samples, B, C, H, W]` if several)
         replaces the draws: u itself for a uniform dequantizer, N(0, 1) for a variational one. A
-        `generator` is a CPU generator. A conditional model gives `log P(image | label)`.
+        `generator` is a CPU generator. A conditional model gives `log P(image | label)`. To `lean`
+        the noise where the density rises costs a pass and its gradient, and tightens the bound.
         """
         if eps is not None and isinstance(self.dequantizer, UniformDequantizer):
             require_within("eps", eps, 0, 1)
@@ -134,7 +150,8 @@ class FlowModel(nn.Module):
             raise ValueError("eps must be finite, got NaN or infinity")
         self.check_labels(images, labels)
         self.require_undamaged()
-        log_prob = self(images, num_samples, eps, generator, labels=labels)
+        slope = self.slope(images, labels) if lean else None
+        log_prob = self(images, num_samples, eps, generator, labels=labels, slope=slope)
         return self.require_finite(log_prob, "the likelihood")
 
     def bits_per_dim(
@@ -144,15 +161,17 @@ class FlowModel(nn.Module):
         eps: Tensor | None = None,
         generator: Generator | None = None,
         labels: Tensor | None = None,
+        *,
+        lean: bool = False,
     ) -> Tensor:
         """`-log_prob / (D ln 2)`, `[B]`: bits for each value of an image."""
-        log_prob = self.log_prob(images, num_samples, eps, generator, labels)
+        log_prob = self.log_prob(images, num_samples, eps, generator, labels, lean=lean)
         return -log_prob / (self.num_dims * math.log(2))
 
     @exact_float32()
     def log_density(self, x: Tensor, labels: Tensor | None = None) -> Tensor:
         """`log p(x) [B]` of continuous `x` in [-1, 1)."""
-        self._require_initialized()
+        self.require_initialized()
         require_floats("x", x, self.shape, self.dtype)
         require_within("x", x, -1, 1)
         self.check_labels(x, labels)
@@ -184,11 +203,11 @@ class FlowModel(nn.Module):
         Latents are drawn on the CPU, image by image, so pictures depend neither on the device nor
         on how many there are; after them those are drawn again that led to no image.
         """
-        self._require_initialized()
+        self.require_initialized()
         draw = latents_drawn(self.shape, count, temperature, generator)
         labels = self.labels_in_turn(range(count)) if labels is None else labels
         self.check_labels(range(count), labels)
-        with self._inverting():
+        with self.inverting():
             _, x, _ = drawn_until_finite(
                 count,
                 draw,
@@ -199,9 +218,9 @@ class FlowModel(nn.Module):
 
     def sampler(self) -> Sampler:
         """A snapshot that draws faster: for many images, or again and again."""
-        self._require_initialized()
+        self.require_initialized()
         like = next(self.parameters(), self.initialized.to(self.dtype))
-        with self._inverting():
+        with self.inverting():
             return Sampler(self.flow, self.label_map, self.shape, self.n_bits, like)
 
     @torch.no_grad()
@@ -218,12 +237,12 @@ class FlowModel(nn.Module):
     @exact_float32()
     def decode(self, z: Tensor, labels: Tensor | None = None) -> Tensor:
         """The images of latents: `decode(encode(images))` gives the first n_bits of each value."""
-        self._require_initialized()
+        self.require_initialized()
         require_floats("z", z, self.shape, self.dtype)
         if not torch.isfinite(z).all():
             raise ValueError("z must be finite, got NaN or infinity")
         self.check_labels(z, labels)
-        with self._inverting():
+        with self.inverting():
             cond = self.condition(labels)
             x = finite_or_plain(lambda: self.flow.inverse(z, cond))
         return to_images(self.require_finite(x, "decoding"), self.n_bits)
@@ -248,8 +267,7 @@ class FlowModel(nn.Module):
             raise ValueError(f"the model knows no labels, so not {label!r} either")
         flow = Given(self.flow, self.label_map, self.label_map.number(label))
         model = FlowModel(flow, self.dequantizer, self.shape, self.n_bits).to(self.device)
-        model.is_initialized = self.is_initialized
-        model._was_damaged = self._was_damaged
+        model.vouched_for_by(self)
         return model
 
     def condition(self, labels: Tensor | None) -> Tensor | None:
@@ -294,56 +312,12 @@ class FlowModel(nn.Module):
         """Where the model is."""
         return self.initialized.device
 
-    @property
-    def is_initialized(self) -> bool:
-        """Whether the first batch has been seen, or weights were loaded."""
-        if not self._is_initialized:  # asking the buffer waits for the device: only until it is so
-            self._is_initialized = bool(self.initialized)
-        return self._is_initialized
-
-    @is_initialized.setter
-    def is_initialized(self, value: bool) -> None:
-        self.initialized.fill_(value)
-        self._is_initialized = value
-
     def require_images(self, images: Tensor) -> None:
         """Raises unless the model is initialised and these are images for it."""
-        self._require_initialized()
+        self.require_initialized()
         require_image_batch(images, self.shape)
-
-    def require_finite(self, values: Tensor, what: str) -> Tensor:
-        """Gives back likelihoods, latents or images `[B, ...]` if they are all numbers."""
-        return require_finite(values, what, self.named_parameters())
-
-    def require_undamaged(self) -> None:
-        """Infinite weights can vanish on the way and give images that look like images."""
-        if self._was_damaged:
-            require_finite_weights(self.named_parameters())
-
-    @contextmanager
-    def _inverting(self) -> Iterator[None]:
-        """What cannot be inverted is named."""
-        self.require_undamaged()
-        try:
-            yield
-        except torch.linalg.LinAlgError as error:
-            require_finite_weights(self.named_parameters())
-            raise FloatingPointError(f"the model cannot be inverted: {error}") from None
-
-    def _require_initialized(self) -> None:
-        if not self.is_initialized:
-            raise RuntimeError(
-                "the model is not initialised: run `with macow.initializing(model): model(images)` "
-                "on a batch of training images, or load weights"
-            )
 
     def check_labels(self, x: Sized, labels: Tensor | None) -> None:
         """Raises unless these can be the labels of a batch."""
         if self.label_map is not None and labels is not None:
             self.label_map.check(labels, len(x))
-
-
-def _look_at_weights(model: nn.Module, _: object) -> None:
-    assert isinstance(model, FlowModel)
-    model._is_initialized = bool(model.initialized)
-    model._was_damaged = not all(weight.isfinite().all() for weight in model.parameters())

@@ -13,8 +13,9 @@ from macow.pretrained import load
 
 DESCRIPTION = """Scores the images of a source: bits per dimension with the standard error of the
 mean, averaged over the draws of the noise (Monte Carlo) and, with several draws an image, as the
-tighter importance-weighted bound. A conditional model is given the images' labels, and its figure
-is also shown label by label; --json has that for any labelled source.
+tighter importance-weighted bound. --lean makes both tighter: each image's noise leans the way the
+density rises, which takes a gradient and its memory. A conditional model is given the images'
+labels, and its figure is also shown label by label; --json has that for any labelled source.
 Example: macow evaluate digits --data digits --num_samples 16"""
 
 
@@ -24,6 +25,7 @@ def run(argv: Sequence[str]) -> None:
     arguments.add_argument("--data", required=True, help="digits, cifar10:PATH, folder:PATH, ...")
     arguments.add_argument("--split", choices=["train", "test"], default="test", help="of the data")
     arguments.add_argument("--num_samples", type=positive, default=1, help="draws an image")
+    arguments.add_argument("--lean", action="store_true", help="noise leans where density rises")
     arguments.add_argument("--limit", type=natural, default=0, help="first so many images; 0: all")
     arguments.add_argument("--json", action="store_true", help="print JSON")
     options = parse(arguments, argv)
@@ -34,6 +36,7 @@ def run(argv: Sequence[str]) -> None:
             model,
             images,
             num_samples=options.num_samples,
+            lean=options.lean,
             batch_size=options.batch_size,
             seed=options.seed,
             limit=options.limit,
@@ -50,7 +53,8 @@ def run(argv: Sequence[str]) -> None:
         return
     for line in images.problems:
         print(f"left out {line}")
-    print(f"{result.images:,} {options.split} images of {options.data}, {result.num_samples} draws")
+    draws = f"{result.num_samples} {'leaning ' if result.lean else ''}draws"
+    print(f"{result.images:,} {options.split} images of {options.data}, {draws}")
     print(f"bits/dim             {_figure(result.bits_per_dim, result.bits_per_dim_error)}")
     if result.num_samples > 1:
         weighted = _figure(result.importance_weighted, result.importance_weighted_error)
