@@ -26,9 +26,10 @@ from macow.guarded import Guarded
 from macow.inputs import require_floats, require_image_batch, require_noise, require_within
 from macow.nets.label_map import LabelMap, condition
 from macow.nets.precision import exact_float32
+from macow.nets.weight_norm import WeightNorm
 from macow.ops.serving import finite_or_plain
 from macow.sampler import Sampler, drawn_until_finite, latents_drawn
-from macow.weights import in_half, write_model
+from macow.weights import in_bits, write_model
 
 if TYPE_CHECKING:
     from macow.config import ModelConfig
@@ -280,10 +281,10 @@ class FlowModel(Guarded):
 
     # Files
 
-    def save_pretrained(self, folder: str | os.PathLike[str], *, half: bool = False) -> None:
+    def save_pretrained(self, folder: str | os.PathLike[str], *, bits: int = 32) -> None:
         """Writes a folder that `macow.load` reads: `config.json` and `model.safetensors`.
 
-        `half` keeps the networks' convolutions, which are normalised, in 16 bits.
+        `bits`, 32, 16 or 8, are what each weight of the networks' convolutions is kept in.
         """
         if self.config is None:
             raise ValueError(
@@ -291,8 +292,10 @@ class FlowModel(Guarded):
             )
         config = {"format": FORMAT, "macow": __version__, "model": asdict(self.config)}
         weights = self.state_dict()
-        if half:  # most of the weights
-            weights |= {n: in_half(n, w) for n, w in weights.items() if n.endswith(".direction")}
+        for path, part in self.named_modules():
+            if isinstance(part, WeightNorm):  # most of the weights
+                name = f"{path}.direction"
+                weights[name] = in_bits(bits, name, weights[name], part.out_dim)
         write_model(Path(folder), config, weights)
 
     # What it is, and what it accepts

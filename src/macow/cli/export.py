@@ -21,14 +21,14 @@ def run(argv: Sequence[str]) -> None:
     arguments.add_argument("out", help="the folder to write")
     arguments.add_argument("--reference", help="a source of images, such as digits")
     arguments.add_argument(
-        "--half", action="store_true", help="networks' weights in 16 bits: half the size"
+        "--bits", type=int, choices=[32, 16, 8], default=32, help="of each weight of the networks"
     )
     arguments.add_argument("--program", action="store_true", help="also write likelihood.pt2")
     options = parse(arguments, argv)
     model = load(options.model, options.device)
     reference = chosen_reference(model, options)
     out = Path(options.out)
-    export(model, out, reference, half=options.half)
+    export(model, out, reference, bits=options.bits)
     if options.program:
         export_program(model, out / "likelihood.pt2")
     if not options.quiet:

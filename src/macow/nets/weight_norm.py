@@ -22,6 +22,10 @@ def standardisation(y: Tensor) -> tuple[Tensor, Tensor]:
     return y.mean(dim=1), 1.0 / (y.std(dim=1) + 1e-6)
 
 
+FRESH = 0.05
+"""Root mean square of a new direction."""
+
+
 class Made(NamedTuple):
     """A layer's weights as a matrix, a copy of it to compute with, and its bias."""
 
@@ -30,14 +34,14 @@ class Made(NamedTuple):
     bias: Tensor
 
 
-class _WeightNorm(nn.Module):
+class WeightNorm(nn.Module):
     """`weight = gain * direction / |direction|`, one gain per output channel, and a bias.
 
     A layer marked `zero` starts with gain and bias 0; any other takes them from the first batch, so
     that its outputs have mean 0 and standard deviation 1.
     """
 
-    _out_dim = 0
+    out_dim = 0
     writes = False
     """Whether its matrix is what a pixel gives its neighbours, not what it reads of them."""
     multiple = 1
@@ -47,9 +51,9 @@ class _WeightNorm(nn.Module):
 
     def __init__(self, shape: tuple[int, ...], *, zero: bool) -> None:
         super().__init__()
-        out_channels = shape[self._out_dim]
+        out_channels = shape[self.out_dim]
         self.zero = zero
-        self.direction = nn.Parameter(0.05 * torch.randn(shape))
+        self.direction = nn.Parameter(FRESH * torch.randn(shape))
         gain = torch.zeros(out_channels) if zero else self._norm().detach().flatten()
         self.gain = nn.Parameter(gain)
         self.bias = nn.Parameter(torch.zeros(out_channels))
@@ -61,11 +65,11 @@ class _WeightNorm(nn.Module):
             if self.writes:
                 return self.made.matrix.view(given, kh, kw, out).permute(3, 0, 1, 2)
             return self.made.matrix.view(kh, kw, given, out).permute(3, 2, 0, 1)
-        gain = self.gain.view([-1 if dim == self._out_dim else 1 for dim in range(4)])
+        gain = self.gain.view([-1 if dim == self.out_dim else 1 for dim in range(4)])
         return self.direction * (gain / self._norm())
 
     def _norm(self) -> Tensor:
-        others = [dim for dim in range(4) if dim != self._out_dim]
+        others = [dim for dim in range(4) if dim != self.out_dim]
         return torch.linalg.vector_norm(self.direction, dim=others, keepdim=True)
 
     @torch.no_grad()
@@ -81,7 +85,7 @@ class _WeightNorm(nn.Module):
         self.bias.sub_(mean).mul_(factor)
 
 
-class WeightNormConv2d(_WeightNorm):
+class WeightNormConv2d(WeightNorm):
     """Convolution `[B, in, H, W] -> [B, out, H / stride, W / stride]`, padded with zeros."""
 
     def __init__(
@@ -103,10 +107,10 @@ class WeightNormConv2d(_WeightNorm):
         return F.conv2d(x, self.weight(), self.bias, self.stride, self.padding)
 
 
-class WeightNormUpsample2d(_WeightNorm):
+class WeightNormUpsample2d(WeightNorm):
     """Transposed 3x3 convolution `[B, in, H, W] -> [B, out, 2H, 2W]`."""
 
-    _out_dim = 1
+    out_dim = 1
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__((in_channels, out_channels, 3, 3), zero=False)

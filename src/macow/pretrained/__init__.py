@@ -10,7 +10,7 @@ from torch import Tensor
 from macow.config import ModelConfig
 from macow.documents import brief, from_dict, read_json
 from macow.model import FORMAT, FlowModel
-from macow.weights import read_weights
+from macow.weights import from_bytes, read_weights
 
 SHIPPED = Path(__file__).parent
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -35,12 +35,13 @@ def load(name: str | os.PathLike[str], device: str | torch.device | None = None)
     """Loads a model: a shipped name, an exported folder or a run folder.
 
     A shipped name wins over a folder of the same name; `./name` is the folder. Weights may be kept
-    in 16 bits, but a flow that computed with so few would not find back from its latents.
+    in 16 or 8 bits, but a flow that computed with so few would not find back from its latents.
     """
     folder = find(name)
     config = _read_config(folder / "config.json")
     weights = read_weights(folder / "model.safetensors")
     _check_weights(config, weights, folder / "model.safetensors")
+    weights = {n: from_bytes(w) if w.dtype == torch.int8 else w for n, w in weights.items()}
     with torch.random.fork_rng(devices=[]):  # fresh weights are drawn only to be replaced
         model = config.build()
     floats = [t.dtype for t in weights.values() if t.is_floating_point()]
@@ -78,5 +79,6 @@ def _check_weights(config: ModelConfig, weights: dict[str, Tensor], path: Path) 
                 f"{path} does not fit its config.json: {name} is {list(found.shape)}, "
                 f"not {list(wanted[name].shape)}"
             )
-        if found.dtype not in (FLOATS if wanted[name].is_floating_point() else [torch.bool]):
+        kinds = FLOATS if wanted[name].is_floating_point() else (torch.bool,)
+        if found.dtype not in (*kinds, *([torch.int8] if name.endswith(".direction") else [])):
             raise ValueError(f"{path} does not fit its config.json: {name} is {found.dtype}")
