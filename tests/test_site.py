@@ -87,7 +87,8 @@ def test_python_names_exist_and_none_is_forgotten():
         attrgetter(name.removeprefix("macow."))(macow)
     public = {f"macow.{name}" for name in macow.__all__} - {"macow.train"}
     public |= {f"macow.bijections.{name}" for name in bijections.__all__}
-    methods = [name for name in vars(macow.FlowModel) if name[0] != "_"]
+    kinds = [kind for kind in macow.FlowModel.__mro__ if kind.__module__.startswith("macow")]
+    methods = [name for kind in kinds for name in vars(kind) if name[0] != "_"]
     public |= {f"macow.FlowModel.{name}" for name in methods}
     assert public <= named, public - named
 

@@ -37,7 +37,7 @@ class Evaluation:
     images: int
     num_samples: int
     lean: bool
-    """Whether the noise leant to where the density rises, which makes both bounds tighter."""
+    """Whether the noise leant where the density rises."""
     bits_per_dim: float
     """The bound, averaged over the draws of the noise (Monte Carlo)."""
     bits_per_dim_error: float | None
@@ -45,7 +45,7 @@ class Evaluation:
     """The tighter bound of all draws of an image together; equal to the other for one draw."""
     importance_weighted_error: float | None
     noise_entropy: float
-    """`-log q`: what the dequantizer's noise gives back; 0 if it is uniform."""
+    """`-log q` of the noise, 0 if it is uniform: what it gives back."""
     by_label: dict[str, LabelBits]
     """Of each label that the images carry; empty if they carry none."""
 
@@ -90,7 +90,7 @@ def evaluate(
         here = torch.from_numpy(images.take(indices))
         batch = here.to(model.device)
         given = None if labels is None else labels[indices]
-        slope = model.slope(batch, given) if lean else None
+        slope = model.lean(batch, given) if lean else None
         with nullcontext() if plans is None else plans.in_use(torch.float32):
             draws = [
                 model.log_terms(batch, eps, given, slope)

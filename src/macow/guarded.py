@@ -33,8 +33,7 @@ class Guarded(nn.Module):
         self.initialized.fill_(value)
         self._is_initialized = value
 
-    def require_initialized(self) -> None:
-        """Raises unless it is."""
+    def _require_initialized(self) -> None:
         if not self.is_initialized:
             raise RuntimeError(
                 "the model is not initialised: run `with macow.initializing(model): model(images)` "
@@ -50,13 +49,13 @@ class Guarded(nn.Module):
         if self._was_damaged:
             require_finite_weights(self.named_parameters())
 
-    def vouched_for_by(self, other: "Guarded") -> None:
-        """Takes over what is known of another one, whose weights it shares."""
+    def _take_over(self, other: "Guarded") -> None:
+        """What is known of another one, whose weights it shares."""
         self.is_initialized = other.is_initialized
         self._was_damaged = other._was_damaged
 
     @contextmanager
-    def inverting(self) -> Iterator[None]:
+    def _inverting(self) -> Iterator[None]:
         """What cannot be inverted is named."""
         self.require_undamaged()
         try:

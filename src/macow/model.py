@@ -29,15 +29,13 @@ from macow.nets.precision import exact_float32
 from macow.nets.weight_norm import WeightNorm
 from macow.ops.serving import finite_or_plain
 from macow.sampler import Sampler, drawn_until_finite, latents_drawn
-from macow.weights import in_bits, write_model
+from macow.weights import write_model
 
 if TYPE_CHECKING:
     from macow.config import ModelConfig
 
 FORMAT = 1
 """The format of exported folders; `macow.load` reads this one and all before it."""
-LEAN = 0.7
-"""How steep leaning noise is beside the density: neighbours lean, too, and share what there is."""
 
 
 class FlowModel(Guarded):
@@ -83,6 +81,7 @@ class FlowModel(Guarded):
         `more_eps [k, B, C, H, W]` are draws that do not go through the flow: their log q and the
         first one's are averaged, a cheaper way to a calmer bound. With a `slope` noise leans.
         """
+        assert more_eps is None or slope is None, "a draw that is not seen whole cannot lean"
         self.require_images(images)
         if num_samples < 1:
             raise ValueError(f"num_samples must be at least 1, got {num_samples}")
@@ -113,16 +112,35 @@ class FlowModel(Guarded):
         """For one draw of noise, `log p(image, u)` and `log q(u)`, nats `[B]`; a bound is p - q."""
         u, log_q = self.dequantizer(images, eps)
         if slope is not None:
-            u, log_lean = lean_noise(u, LEAN * slope)
+            u, log_lean = lean_noise(u, slope)
             log_q = log_q + log_lean
         volume = self.num_dims * (self.n_bits - 1) * math.log(2)  # levels are 2^(1 - n_bits) apart
         return self._log_density(self.continuous(images, u), labels) - volume, log_q
 
-    @torch.enable_grad()
-    def slope(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
-        """`d log p / d u` in the middle of a level, nats, `[B, C, H, W]`: how density rises."""
+    @exact_float32()
+    def lean(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
+        """The slope of leaning noise, nats a level, `[B, C, H, W]`: along that of the density.
+
+        For a density of slope g and curvature H within a level, `g / (1 - g'Hg / (12 g'g))` is the
+        best multiple of g. H is seen in how the slope changes a little ahead.
+        """
+        if not isinstance(self.dequantizer, UniformDequantizer):
+            raise ValueError("only uniform noise can lean, and this model has learnt its noise")
         self.require_images(images)
-        x = self.continuous(images, 0.5).requires_grad_()
+        self.check_labels(images, labels)
+        self.require_undamaged()
+        slope = self._slope(images, 0.5, labels)
+        ahead = (slope / 20).tanh() / 2
+        bent = self._slope(images, 0.5 + ahead, labels) - slope
+        change, way = ((slope * t).flatten(1).sum(dim=1) for t in (bent, ahead))
+        curvature = (change / way).clamp(max=0).view(-1, 1, 1, 1)
+        return torch.nan_to_num(slope / (1 - curvature / 12), 0, 0, 0)  # any slope gives a bound
+
+    @torch.inference_mode(mode=False)
+    @torch.enable_grad()
+    def _slope(self, images: Tensor, u: Tensor | float, labels: Tensor | None) -> Tensor:
+        """`d log p / d u`."""
+        x = self.continuous(images, u).requires_grad_()
         (slope,) = torch.autograd.grad(self._log_density(x, labels).sum(), x)
         return slope * 2 / 2**self.n_bits
 
@@ -142,8 +160,8 @@ class FlowModel(Guarded):
         `log p(x) - log q(u) - D (n_bits - 1) ln 2`; more than one sample are importance-weighted:
         `logmeanexp` over the samples. `eps [B, C, H, W]` (`[num_samples, B, C, H, W]` if several)
         replaces the draws: u itself for a uniform dequantizer, N(0, 1) for a variational one. A
-        `generator` is a CPU generator. A conditional model gives `log P(image | label)`. To `lean`
-        the noise where the density rises costs a pass and its gradient, and tightens the bound.
+        `generator` is a CPU generator. A conditional model gives `log P(image | label)`. Uniform
+        noise may `lean` where the density rises: a tighter bound for two gradients.
         """
         if eps is not None and isinstance(self.dequantizer, UniformDequantizer):
             require_within("eps", eps, 0, 1)
@@ -151,7 +169,7 @@ class FlowModel(Guarded):
             raise ValueError("eps must be finite, got NaN or infinity")
         self.check_labels(images, labels)
         self.require_undamaged()
-        slope = self.slope(images, labels) if lean else None
+        slope = self.lean(images, labels) if lean else None
         log_prob = self(images, num_samples, eps, generator, labels=labels, slope=slope)
         return self.require_finite(log_prob, "the likelihood")
 
@@ -172,7 +190,7 @@ class FlowModel(Guarded):
     @exact_float32()
     def log_density(self, x: Tensor, labels: Tensor | None = None) -> Tensor:
         """`log p(x) [B]` of continuous `x` in [-1, 1)."""
-        self.require_initialized()
+        self._require_initialized()
         require_floats("x", x, self.shape, self.dtype)
         require_within("x", x, -1, 1)
         self.check_labels(x, labels)
@@ -204,11 +222,11 @@ class FlowModel(Guarded):
         Latents are drawn on the CPU, image by image, so pictures depend neither on the device nor
         on how many there are; after them those are drawn again that led to no image.
         """
-        self.require_initialized()
+        self._require_initialized()
         draw = latents_drawn(self.shape, count, temperature, generator)
         labels = self.labels_in_turn(range(count)) if labels is None else labels
         self.check_labels(range(count), labels)
-        with self.inverting():
+        with self._inverting():
             _, x, _ = drawn_until_finite(
                 count,
                 draw,
@@ -219,9 +237,9 @@ class FlowModel(Guarded):
 
     def sampler(self) -> Sampler:
         """A snapshot that draws faster: for many images, or again and again."""
-        self.require_initialized()
+        self._require_initialized()
         like = next(self.parameters(), self.initialized.to(self.dtype))
-        with self.inverting():
+        with self._inverting():
             return Sampler(self.flow, self.label_map, self.shape, self.n_bits, like)
 
     @torch.no_grad()
@@ -238,12 +256,12 @@ class FlowModel(Guarded):
     @exact_float32()
     def decode(self, z: Tensor, labels: Tensor | None = None) -> Tensor:
         """The images of latents: `decode(encode(images))` gives the first n_bits of each value."""
-        self.require_initialized()
+        self._require_initialized()
         require_floats("z", z, self.shape, self.dtype)
         if not torch.isfinite(z).all():
             raise ValueError("z must be finite, got NaN or infinity")
         self.check_labels(z, labels)
-        with self.inverting():
+        with self._inverting():
             cond = self.condition(labels)
             x = finite_or_plain(lambda: self.flow.inverse(z, cond))
         return to_images(self.require_finite(x, "decoding"), self.n_bits)
@@ -268,7 +286,7 @@ class FlowModel(Guarded):
             raise ValueError(f"the model knows no labels, so not {label!r} either")
         flow = Given(self.flow, self.label_map, self.label_map.number(label))
         model = FlowModel(flow, self.dequantizer, self.shape, self.n_bits).to(self.device)
-        model.vouched_for_by(self)
+        model._take_over(self)
         return model
 
     def condition(self, labels: Tensor | None) -> Tensor | None:
@@ -284,8 +302,11 @@ class FlowModel(Guarded):
     def save_pretrained(self, folder: str | os.PathLike[str], *, bits: int = 32) -> None:
         """Writes a folder that `macow.load` reads: `config.json` and `model.safetensors`.
 
-        `bits`, 32, 16 or 8, are what each weight of the networks' convolutions is kept in.
+        The networks' convolutions, most of the weights, may be kept in 16 or 8 `bits`; 32 leaves
+        them as they are.
         """
+        if bits not in (32, 16, 8):
+            raise ValueError(f"bits must be 32, 16 or 8, got {bits}")
         if self.config is None:
             raise ValueError(
                 "this model was not built from a config, so its folder could not be read back"
@@ -293,9 +314,8 @@ class FlowModel(Guarded):
         config = {"format": FORMAT, "macow": __version__, "model": asdict(self.config)}
         weights = self.state_dict()
         for path, part in self.named_modules():
-            if isinstance(part, WeightNorm):  # most of the weights
-                name = f"{path}.direction"
-                weights[name] = in_bits(bits, name, weights[name], part.out_dim)
+            if isinstance(part, WeightNorm):
+                weights[f"{path}.direction"] = part.kept(bits, path)
         write_model(Path(folder), config, weights)
 
     # What it is, and what it accepts
@@ -317,7 +337,7 @@ class FlowModel(Guarded):
 
     def require_images(self, images: Tensor) -> None:
         """Raises unless the model is initialised and these are images for it."""
-        self.require_initialized()
+        self._require_initialized()
         require_image_batch(images, self.shape)
 
     def check_labels(self, x: Sized, labels: Tensor | None) -> None:

@@ -1,7 +1,6 @@
 """Weights in files, each with a checksum, and values that must be finite."""
 
 import json
-import math
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,7 +14,6 @@ from torch import Tensor
 
 from macow import files
 from macow.documents import brief
-from macow.nets.weight_norm import FRESH
 
 Named = Iterable[tuple[str, Tensor]]
 
@@ -39,36 +37,6 @@ def write_model(folder: Path, config: Mapping[str, Any], state: Mapping[str, Ten
     metadata = {"crc32": json.dumps(checksums(weights))}  # one entry: of several, the order varies
     files.write(folder / "model.safetensors", packed(weights, metadata))
     files.write(described, description)
-
-
-def in_bits(bits: int, name: str, direction: Tensor, out_dim: int) -> Tensor:
-    """The weights of a convolution in 32, 16 or 8 bits, if those can hold them.
-
-    Their length does not matter, output by output, so 8 bits are whole numbers up to 127.
-    """
-    if bits not in (32, 16, 8):
-        raise ValueError(f"bits must be 32, 16 or 8, got {bits}")
-    if bits == 32:
-        return direction
-    others = [dim for dim in range(direction.dim()) if dim != out_dim]
-    if bits == 16:
-        kept = direction.half()
-        before, after = (
-            torch.linalg.vector_norm(w.double(), dim=others) for w in (direction, kept)
-        )
-        if not torch.allclose(before, after, rtol=1e-3, atol=0):
-            raise ValueError(f"{name} does not fit 16 bits: its numbers are too large or too small")
-        return kept
-    require_finite_weights([(name, direction)])
-    largest = direction.abs().amax(dim=others, keepdim=True)
-    scaled = direction / largest.clamp(min=torch.finfo(direction.dtype).tiny)
-    return (127 * scaled).round().to(torch.int8)
-
-
-def from_bytes(direction: Tensor) -> Tensor:
-    """Such whole numbers as long as a fresh direction, so that they can go on learning."""
-    size = torch.linalg.vector_norm(direction.float()) / math.sqrt(direction.numel())
-    return direction * (FRESH / size)
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

@@ -158,12 +158,13 @@ def test_check_finds_what_is_wrong_and_where(change, code, words, tmp_path, caps
     assert json.loads(capsys.readouterr().out)["findings"]
 
 
-def test_export_is_a_model_for_others(tmp_path, capsys):
+@pytest.mark.parametrize("bits", ["32", "8"])
+def test_export_is_a_model_for_others(bits, tmp_path, capsys):
     model = tiny_model(variational=True, size=(8, 8))
     model.save_pretrained(tmp_path / "model")
     out = tmp_path / "given"
     argv = ["export", str(tmp_path / "model"), str(out), "--reference", "digits", "--program"]
-    assert main(argv) == 0
+    assert main([*argv, "--bits", bits]) == 0
     assert sorted(path.name for path in out.iterdir()) == [
         "README.md", "config.json", "likelihood.pt2", "model.safetensors", "reference.json",
     ]  # fmt: skip
@@ -177,3 +178,5 @@ def test_export_is_a_model_for_others(tmp_path, capsys):
         torch.testing.assert_close(
             program(images, eps), macow.load(out)(images, eps=eps), rtol=1e-4, atol=1e-2
         )
+        before = model(images, eps=eps)
+    assert torch.allclose(program(images, eps), before, rtol=1e-4) == (bits == "32")

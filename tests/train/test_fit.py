@@ -153,6 +153,20 @@ def test_weights_to_start_from(tmp_path):
         )
 
 
+def test_weights_of_8_bits_go_on_learning_as_fast(tmp_path):
+    start = fit(changed(steps=2, optimizer="muon"), "digits", tmp_path / "first", quiet=True)
+    start.save_pretrained(tmp_path / "short", bits=8)
+    name = "flow.level1.block0.step0.glow.coupling.net.middle.direction"
+    turns = []
+    for begin in (start, macow.load(tmp_path / "short")):
+        run = tmp_path / f"run{len(turns)}"
+        end = fit(changed(steps=3, optimizer="muon"), "digits", run, start=begin, quiet=True)
+        before, after = (model.state_dict()[name].flatten() for model in (begin, end))
+        turns.append(1 - torch.cosine_similarity(before, after, dim=0).item())
+    assert turns[0] > 1e-4
+    assert turns[1] == pytest.approx(turns[0], rel=0.2)
+
+
 def poison(monkeypatch, steps, name="flow.level1.block0.step0.glow.norm.shift"):
     original = Trainer.update
 

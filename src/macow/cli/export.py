@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from macow.cli.parsing import model_parser, parse
 from macow.cli.reference import chosen_reference
@@ -26,6 +27,10 @@ def run(argv: Sequence[str]) -> None:
     arguments.add_argument("--program", action="store_true", help="also write likelihood.pt2")
     options = parse(arguments, argv)
     model = load(options.model, options.device)
+    if options.bits < 32:  # reference and program shall be of the model that others will load
+        with TemporaryDirectory() as short:
+            model.save_pretrained(short, bits=options.bits)
+            model = load(short, options.device)
     reference = chosen_reference(model, options)
     out = Path(options.out)
     export(model, out, reference, bits=options.bits)

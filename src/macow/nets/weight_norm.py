@@ -1,5 +1,6 @@
 """Weight-normalised convolutions, initialised from the first batch (Salimans and Kingma, 2016)."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -26,6 +27,12 @@ FRESH = 0.05
 """Root mean square of a new direction."""
 
 
+def lengthened(direction: Tensor) -> Tensor:
+    """A direction in whole numbers as long as a fresh one, so that it can go on learning."""
+    size = torch.linalg.vector_norm(direction.float()) / math.sqrt(direction.numel())
+    return direction * (FRESH / size.clamp(min=1e-6))
+
+
 class Made(NamedTuple):
     """A layer's weights as a matrix, a copy of it to compute with, and its bias."""
 
@@ -41,7 +48,7 @@ class WeightNorm(nn.Module):
     that its outputs have mean 0 and standard deviation 1.
     """
 
-    out_dim = 0
+    _out_dim = 0
     writes = False
     """Whether its matrix is what a pixel gives its neighbours, not what it reads of them."""
     multiple = 1
@@ -51,7 +58,7 @@ class WeightNorm(nn.Module):
 
     def __init__(self, shape: tuple[int, ...], *, zero: bool) -> None:
         super().__init__()
-        out_channels = shape[self.out_dim]
+        out_channels = shape[self._out_dim]
         self.zero = zero
         self.direction = nn.Parameter(FRESH * torch.randn(shape))
         gain = torch.zeros(out_channels) if zero else self._norm().detach().flatten()
@@ -65,12 +72,34 @@ class WeightNorm(nn.Module):
             if self.writes:
                 return self.made.matrix.view(given, kh, kw, out).permute(3, 0, 1, 2)
             return self.made.matrix.view(kh, kw, given, out).permute(3, 2, 0, 1)
-        gain = self.gain.view([-1 if dim == self.out_dim else 1 for dim in range(4)])
+        gain = self.gain.view([-1 if dim == self._out_dim else 1 for dim in range(4)])
         return self.direction * (gain / self._norm())
 
+    def kept(self, bits: int, name: str) -> Tensor:
+        """Its direction in so many bits; as its length is free, 8 are whole numbers up to 127."""
+        direction = self.direction.detach()
+        if bits == 32:
+            return direction
+        if bits == 16:
+            short = direction.half()
+            before, after = (
+                torch.linalg.vector_norm(w.double(), dim=self._others()) for w in (direction, short)
+            )
+            fits = torch.allclose(before, after, rtol=1e-3, atol=0)
+        else:
+            largest = direction.abs().amax(dim=self._others(), keepdim=True)
+            scaled = direction / largest.clamp(min=torch.finfo(direction.dtype).tiny)
+            short = (127 * scaled).round().to(torch.int8)
+            fits = bool(direction.isfinite().all())
+        if not fits:
+            raise ValueError(f"{name} does not fit {bits} bits: its numbers are too large or small")
+        return short
+
     def _norm(self) -> Tensor:
-        others = [dim for dim in range(4) if dim != self.out_dim]
-        return torch.linalg.vector_norm(self.direction, dim=others, keepdim=True)
+        return torch.linalg.vector_norm(self.direction, dim=self._others(), keepdim=True)
+
+    def _others(self) -> list[int]:
+        return [dim for dim in range(4) if dim != self._out_dim]
 
     @torch.no_grad()
     def initialize_(self, x: Tensor) -> None:
@@ -110,7 +139,7 @@ class WeightNormConv2d(WeightNorm):
 class WeightNormUpsample2d(WeightNorm):
     """Transposed 3x3 convolution `[B, in, H, W] -> [B, out, 2H, 2W]`."""
 
-    out_dim = 1
+    _out_dim = 1
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__((in_channels, out_channels, 3, 3), zero=False)

@@ -10,7 +10,8 @@ from torch import Tensor
 from macow.config import ModelConfig
 from macow.documents import brief, from_dict, read_json
 from macow.model import FORMAT, FlowModel
-from macow.weights import from_bytes, read_weights
+from macow.nets.weight_norm import lengthened
+from macow.weights import read_weights
 
 SHIPPED = Path(__file__).parent
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -41,7 +42,7 @@ def load(name: str | os.PathLike[str], device: str | torch.device | None = None)
     config = _read_config(folder / "config.json")
     weights = read_weights(folder / "model.safetensors")
     _check_weights(config, weights, folder / "model.safetensors")
-    weights = {n: from_bytes(w) if w.dtype == torch.int8 else w for n, w in weights.items()}
+    weights = {n: lengthened(w) if w.dtype == torch.int8 else w for n, w in weights.items()}
     with torch.random.fork_rng(devices=[]):  # fresh weights are drawn only to be replaced
         model = config.build()
     floats = [t.dtype for t in weights.values() if t.is_floating_point()]
