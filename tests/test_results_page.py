@@ -1,5 +1,7 @@
 """docs/results.md says what was measured."""
 
+import re
+
 import pytest
 
 import results
@@ -49,7 +51,7 @@ def test_the_log_tells_the_same_curves():
 
 
 def test_evaluations_are_those_of_the_results():
-    whole, trained, _, many = results.read("evaluation.csv")
+    whole, trained, _, many, leaning, *_ = results.read("evaluation.csv")
     assert whole["bits_per_dim"] == runs()["small"]["test_bits"]
     assert f"standard error over images is {float(whole['error']):.3f}" in SAID
     assert (many["images"], many["draws"]) == ("10000", "64")
@@ -57,9 +59,25 @@ def test_evaluations_are_those_of_the_results():
     weighted = [float(many[f"importance_weighted{name}"]) for name in ("", "_error")]
     assert "importance-weighted bound {:.3f} ± {:.3f}".format(*weighted) in SAID
     assert many["bits_per_dim"] == whole["bits_per_dim"]
+    assert leaning["command"].endswith("--lean")
+    assert leaning["images"] == "10000"
+    means = [float(leaning[name]) for name in ("bits_per_dim", "importance_weighted")]
+    assert "| {:.3f} | {:.3f}, {} draws |".format(*means, leaning["draws"]) in SAID
+    assert f"| uniform | {float(many['bits_per_dim']):.3f} | {weighted[0]:.3f}, 64 draws |" in SAID
     assert f"was {float(whole['reconstruction']):.4f} grey levels" in SAID
     log = (synthesis.DOCS / "experiments.md").read_text()
     assert f"{trained['bits_per_dim']} on the first 10,000 training images" in log
+
+
+def test_what_8_bits_lose_is_told_as_it_was():
+    rows = results.read("evaluation.csv")
+    found = {r["model"]: r for r in rows if r["command"].endswith("--limit 2000")}
+    lost = float(found["cifar10-small in 8 bits"]["bits_per_dim"])
+    lost -= float(found["cifar10-small"]["bits_per_dim"])
+    page = (synthesis.DOCS / "verbs" / "export.md").read_text()
+    said = re.search(r"and 8 little \((0\.\d+)\)", page)
+    assert said is not None
+    assert float(said[1]) == pytest.approx(lost, abs=2e-4)
 
 
 def test_lost_draws_are_those_of_the_results():

@@ -14,7 +14,7 @@ from macow.pretrained import load
 DESCRIPTION = """Scores the images of a source: bits per dimension with the standard error of the
 mean, averaged over the draws of the noise (Monte Carlo) and, with several draws an image, as the
 tighter importance-weighted bound. With --lean uniform noise leans where the density rises, which
-makes both tighter for all but flat images; it takes two gradients and their memory. A conditional
+makes both tighter for nearly all images; it takes two gradients and their memory. A conditional
 model is given the images' labels, and its figure is also shown label by label; --json has that for
 any labelled source.
 Example: macow evaluate digits --data digits --num_samples 16"""
