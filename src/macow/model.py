@@ -313,7 +313,7 @@ class FlowModel(Guarded):
             )
         config = {"format": FORMAT, "macow": __version__, "model": asdict(self.config)}
         weights = self.state_dict()
-        for path, part in self.named_modules():
+        for path, part in self.named_modules(remove_duplicate=False):
             if isinstance(part, WeightNorm):
                 weights[f"{path}.direction"] = part.kept(bits, path)
         write_model(Path(folder), config, weights)
