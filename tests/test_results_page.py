@@ -95,7 +95,16 @@ def test_the_authors_figure_is_in_the_log():
 
 
 NAMED = [f"{name}.csv" for name in ("recipe_gpu", "anomaly_cpu", "evaluation", "lost_draws_cpu")]
-NAMED += ["miniature_cpu.csv", "ablation_cpu.csv", "inverse_cpu.csv"]
+NAMED += [f"{name}_cpu.csv" for name in ("miniature", "ablation", "inverse", "variational")]
+
+
+def test_learnt_noise_is_told_as_it_was():
+    ends = {row["run"]: row for row in results.read("variational_cpu.csv") if row["test_bits"]}
+    for run, learnt in (("uniform", "1,500"), ("variational", "1,280")):
+        end = ends[run]
+        assert f"{int(end['step']):,}" == learnt
+        assert f"| {learnt} of 32 | {float(end['test_bits']):.3f} |" in SAID
+    assert {float(end["error"]) for end in ends.values()} == {0.0061, 0.0064}
 
 
 def test_the_miniature_is_told_as_it_was():

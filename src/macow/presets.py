@@ -32,6 +32,12 @@ def cifar10_small() -> RunConfig:
     return _with_flow(cifar10(), steps=((2,), (8, 8), (6, 6), (4,)), hidden=(24, 192, 192, 192))
 
 
+def cifar10_small_variational() -> RunConfig:
+    """With variational dequantization, to go on from cifar10-small."""
+    dequantizer = FlowConfig(steps=((2,), (2,)), hidden=(24, 128))
+    return _with_variational(cifar10_small(), dequantizer)
+
+
 def cifar10_conditional() -> RunConfig:
     """Given each image's class."""
     names = "airplane automobile bird cat deer dog frog horse ship truck"
@@ -204,6 +210,7 @@ PRESETS: dict[str, Published] = {
     "cifar10-org": Published(cifar10_org, 37_335_436, "CIFAR-10", "3.31"),
     "cifar10-variational": Published(cifar10_variational, 38_403_423, "CIFAR-10", "3.16"),
     "cifar10-small": Published(cifar10_small, 7_368_769, "CIFAR-10"),
+    "cifar10-small-variational": Published(cifar10_small_variational, 7_901_087, "CIFAR-10"),
     "cifar10-conditional": Published(cifar10_conditional, 40_014_995, "CIFAR-10"),
     "imagenet64": Published(imagenet64, 117_244_127, "ImageNet-64", "3.75"),
     "imagenet64-org": Published(imagenet64_org, 119_722_444, "ImageNet-64", "3.78"),
