@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import macow
+from macow.cli import main
 from macow.config import FlowConfig, ModelConfig
 from macow.nets.weight_norm import WeightNorm, WeightNormConv2d
 from models import images, stirred, tiny_model
@@ -47,13 +48,15 @@ def test_weights_in_8_bits_are_as_long_as_fresh_ones(tmp_path):
             assert module.direction.square().mean().sqrt().item() == pytest.approx(0.05)
 
 
-def test_whole_numbers_are_for_directions_alone(tmp_path):
+def test_whole_numbers_are_for_directions_alone(tmp_path, capsys):
     model = tiny_model()
     model.save_pretrained(tmp_path, bits=8)
     weights = load_file(tmp_path / "model.safetensors")
     lost = next(name for name in weights if name.endswith(".direction"))
     save_file({**weights, lost: torch.zeros_like(weights[lost])}, tmp_path / "model.safetensors")
-    assert not macow.load(tmp_path).state_dict()[lost].any()  # `macow check` will say so
+    assert not macow.load(tmp_path).state_dict()[lost].any()
+    assert main(["check", str(tmp_path)]) == 1
+    assert "is not sound" in capsys.readouterr().out
     gain = next(name for name in weights if name.endswith(".gain"))
     save_file({**weights, gain: weights[gain].to(torch.int8)}, tmp_path / "model.safetensors")
     with pytest.raises(ValueError, match=f"{gain} is torch.int8"):

@@ -40,6 +40,8 @@ def test_the_readme_tells_the_same():
     readme = " ".join((synthesis.DOCS.parent / "README.md").read_text().split())
     bits, seconds = float(runs()["small"]["test_bits"]), results.curves()["small"][-1][1]
     assert f"costs {bits:.3f} bits/dim on CIFAR-10's test images after {seconds:.0f} s" in readme
+    leaning = float(results.read("evaluation.csv")[4]["bits_per_dim"])
+    assert f"tightens its bound to {leaning:.3f}" in readme
 
 
 def test_the_log_tells_the_same_curves():

@@ -109,7 +109,10 @@ class FlowModel(Guarded):
         labels: Tensor | None = None,
         slope: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """For one draw of noise, `log p(image, u)` and `log q(u)`, nats `[B]`; a bound is p - q."""
+        """For one draw of noise, `log p(image, u)` and `log q(u)`, nats `[B]`; a bound is p - q.
+
+        With a `slope`, such as `lean` gives, the noise leans.
+        """
         u, log_q = self.dequantizer(images, eps)
         if slope is not None:
             u, log_lean = lean_noise(u, slope)
@@ -161,7 +164,7 @@ class FlowModel(Guarded):
         `logmeanexp` over the samples. `eps [B, C, H, W]` (`[num_samples, B, C, H, W]` if several)
         replaces the draws: u itself for a uniform dequantizer, N(0, 1) for a variational one. A
         `generator` is a CPU generator. A conditional model gives `log P(image | label)`. Uniform
-        noise may `lean` where the density rises: a tighter bound for two gradients.
+        noise may `lean` where the density rises: two gradients for a bound that is mostly tighter.
         """
         if eps is not None and isinstance(self.dequantizer, UniformDequantizer):
             require_within("eps", eps, 0, 1)
