@@ -9,7 +9,9 @@ from safetensors.torch import load_file, save_file
 import macow
 from macow.cli import main
 from macow.config import FlowConfig, ModelConfig
+from macow.export import export
 from macow.nets.weight_norm import WeightNorm, WeightNormConv2d
+from macow.score import Reference
 from models import images, stirred, tiny_model
 
 
@@ -78,6 +80,17 @@ def test_a_number_of_bits_is_one_of_three(tmp_path):
     with pytest.raises(ValueError, match="bits must be 32, 16 or 8, got 4"):
         tiny_model().save_pretrained(tmp_path, bits=4)
     assert not list(tmp_path.iterdir())
+
+
+def test_what_was_true_of_other_weights_goes_with_them_and_not_before(tmp_path):
+    model = tiny_model()
+    reference = Reference(1, (3.0,), (0.0,))
+    export(model, tmp_path, reference)
+    with pytest.raises(ValueError, match="bits must be"):
+        export(model, tmp_path, bits=4)
+    assert Reference.beside(tmp_path) == reference
+    model.save_pretrained(tmp_path, bits=8)
+    assert Reference.beside(tmp_path) is None
 
 
 def test_a_weight_that_is_no_number_is_not_rounded_to_one(tmp_path):

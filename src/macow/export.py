@@ -32,8 +32,6 @@ def export(
     model: FlowModel, folder: Path, reference: Reference | None = None, *, bits: int = 32
 ) -> None:
     """Writes `config.json`, `model.safetensors`, `README.md` and, where known, `reference.json`."""
-    for name in ("reference.json", "likelihood.pt2"):
-        (folder / name).unlink(missing_ok=True)  # another model's, perhaps
     model.save_pretrained(folder, bits=bits)
     figures = "No reference images: percentiles need `--reference SOURCE`."
     if reference is not None:

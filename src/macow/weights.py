@@ -16,6 +16,8 @@ from macow import files
 from macow.documents import brief
 
 Named = Iterable[tuple[str, Tensor]]
+DERIVED = ("reference.json", "likelihood.pt2")
+"""What stands beside weights and is true of these alone."""
 
 
 def checksums(weights: Mapping[str, Tensor]) -> dict[str, str]:
@@ -27,7 +29,10 @@ def checksums(weights: Mapping[str, Tensor]) -> dict[str, str]:
 
 
 def write_model(folder: Path, config: Mapping[str, Any], state: Mapping[str, Tensor]) -> None:
-    """Writes `config.json` and `model.safetensors`; killed at any point, both are of one model."""
+    """Writes `config.json` and `model.safetensors`; killed at any point, both are of one model.
+
+    What was `DERIVED` from the weights that stood there before goes with them.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     description = json.dumps(config, indent=2) + "\n"
     weights = {name: tensor.cpu().contiguous() for name, tensor in state.items()}
@@ -35,7 +40,10 @@ def write_model(folder: Path, config: Mapping[str, Any], state: Mapping[str, Ten
     if described.exists() and described.read_bytes() != description.encode():
         described.unlink()  # the new weights must never stand beside another configuration
     metadata = {"crc32": json.dumps(checksums(weights))}  # one entry: of several, the order varies
-    files.write(folder / "model.safetensors", packed(weights, metadata))
+    content = packed(weights, metadata)
+    for name in DERIVED:
+        (folder / name).unlink(missing_ok=True)
+    files.write(folder / "model.safetensors", content)
     files.write(described, description)
 
 

@@ -74,7 +74,7 @@ def test_training_gives_the_same_curve(processes, nodes, alone, tmp_path):
 
 def test_evaluate_sample_and_score_give_what_one_process_gives(alone, tmp_path, capsys):
     evaluating = ["evaluate", str(alone), "--data", "digits", "--json", "--num_samples", "2"]
-    evaluating += ["--limit", "45", "--batch_size", "8", "--quiet"]
+    evaluating += ["--limit", "45", "--batch_size", "8", "--quiet", "--lean"]
     printed, _ = together(2, *evaluating)
     capsys.readouterr()
     assert main(evaluating) == 0

@@ -278,7 +278,6 @@ class Trainer:
             limit = min(images, 1000)
             reference = make_reference(model, self.test, batch_size=batch_size, limit=limit)
             with self._unless_full("model"):
-                (self.folder.path / "reference.json").unlink(missing_ok=True)  # the last one's
                 model.save_pretrained(self.folder.path)
                 reference.write(self.folder.path)
                 done = True
