@@ -59,7 +59,8 @@ def outcome(run, step):
     files += [run / name for name in ("model.safetensors", "config.json", "reference.json")]
     files += [run / name for name in ("config.yaml", "images.json")]
     content = {str(file.relative_to(run)): file.read_bytes() for file in files}
-    figures = [{k: v for k, v in row.items() if k != "images_per_s"} for row in rows(run)]
+    timed = ("images_per_s", "seconds")
+    figures = [{k: v for k, v in row.items() if k not in timed} for row in rows(run)]
     return content, figures
 
 

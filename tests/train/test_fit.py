@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from functools import partialmethod
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ import yaml
 
 import macow
 from macow.config import RunConfig
-from macow.train import fit
+from macow.train import console, fit
 from macow.train.loop import Trainer
 from small_runs import SMALL, assert_same_state, changed, rows, state
 
@@ -52,6 +53,26 @@ def test_a_run_fills_its_folder(tmp_path, capsys):
     saved = state(run, best)
     for name, tensor in loaded.state_dict().items():
         assert torch.equal(tensor, saved[f"average.module.{name}"])
+
+
+def test_time_goes_on_where_a_run_stopped(tmp_path, monkeypatch):
+    """An update takes 100 s here; the first of a process compiles, and is not counted."""
+    now = 0.0
+
+    def update(self):
+        nonlocal now
+        now += 100
+        return original(self)
+
+    original = Trainer.update
+    monkeypatch.setattr(Trainer, "update", update)
+    monkeypatch.setattr(console, "time", SimpleNamespace(perf_counter=lambda: now))
+    stop_after(SMALL, tmp_path, 4)
+    now += 5000
+    fit(SMALL, "digits", tmp_path, quiet=True)
+    spent = {row["step"]: row["seconds"] for row in rows(tmp_path)}
+    assert spent == {2: 100, 3: 200, 4: 300, 6: 400}
+    assert "6 updates in 7 min" in (tmp_path / "report.html").read_text()
 
 
 def test_the_loss_falls(tmp_path):

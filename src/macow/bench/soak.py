@@ -166,5 +166,6 @@ def _outcome(run: Path, step: int) -> Any:
     files = [*(run / "checkpoints" / f"step_{step}").iterdir(), *(run / "samples").iterdir()]
     files += [run / name for name in ("model.safetensors", "config.json", "reference.json")]
     rows = Figures(run).rows()
-    figures = [{k: v for k, v in row.items() if k != "images_per_s"} for row in rows]
+    timed = ("images_per_s", "seconds")
+    figures = [{k: v for k, v in row.items() if k not in timed} for row in rows]
     return {str(file.relative_to(run)): file.read_bytes() for file in files}, figures

@@ -57,10 +57,13 @@ class Console:
 
 
 class Timer:
-    """How many images a second are learnt from, since it was last asked."""
+    """How many images a second are learnt from since it was last asked; how long all took."""
 
-    def __init__(self, batch_size: int) -> None:
+    def __init__(self, batch_size: int, before: float) -> None:
+        """`before`: seconds that a run took until it was stopped."""
         self.batch_size = batch_size
+        self.before = before
+        self.begun: float | None = None
         self.restart()
 
     def restart(self) -> None:
@@ -70,6 +73,12 @@ class Timer:
     def step(self) -> None:
         """One update is done."""
         self.steps += 1
+        if self.begun is None:  # what the first one compiles is no learning
+            self.begun = time.perf_counter()
+
+    def seconds(self) -> float:
+        """Since the first update, looks at the model included."""
+        return self.before + (0.0 if self.begun is None else time.perf_counter() - self.begun)
 
     def speed(self) -> float:
         """Images a second; begins anew."""

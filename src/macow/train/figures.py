@@ -19,14 +19,16 @@ class Figures:
         self.folder = folder
         self.file = folder / "metrics.jsonl"
         self.waiting: list[dict[str, Any]] = []
-        self.step = 0
+        self.step, self.seconds = 0, 0.0
         self._tensorboard: Any = None
 
     def begin(self, step: int) -> None:
-        """Drops figures from beyond the step a run goes on from."""
+        """Drops figures from beyond the step a run goes on from; the rest say how long it took."""
         self.step = step
         if distribution.is_first():
             kept = [row for row in self.rows() if row["step"] <= step]
+            spent = (row.get("seconds") for row in kept)
+            self.seconds = max((s for s in spent if isinstance(s, int | float)), default=0.0)
             files.write(self.file, _lines(kept))
 
     def log(self, row: Mapping[str, Any]) -> None:

@@ -122,6 +122,7 @@ class Trainer:
         if resumed is not None:
             self._restore(*resumed)
         folder.begin(self.step)
+        self.timer = Timer(self.config.batch_size, folder.figures.seconds)
         if self.config.precision == "bfloat16":
             set_network_precision(self.model, torch.bfloat16)
         if self.config.compile and device.type != "cuda":
@@ -147,7 +148,8 @@ class Trainer:
             Interruption(self.console) as interruption,
             self.saver,
         ):
-            timer = Timer(config.batch_size)
+            timer = self.timer
+            timer.restart()
             while self.step < config.steps:
                 bits, norm, lr = self.update()
                 self.recent.append(bits)
@@ -269,7 +271,9 @@ class Trainer:
 
     def _log(self, **figures: float | None) -> None:
         with self._unless_full("figures"):
-            self.folder.figures.log({"step": self.step, **figures})
+            self.folder.figures.log(
+                {"step": self.step, "seconds": round(self.timer.seconds(), 1), **figures}
+            )
 
     def _export(self, model: FlowModel, batch_size: int, images: int) -> bool:
         """Writes the model into the run folder; says in every process whether that went well."""

@@ -95,7 +95,14 @@ def _progress(rows: Sequence[dict[str, Any]]) -> str:
         return "no figures yet"
     timed = next((row for row in reversed(rows) if "images_per_s" in row), None)
     speed = f", {timed['images_per_s']:,.0f} images/s" if timed else ""
-    return f"{rows[-1]['step']:,} updates{speed}"
+    spent = f" in {_lasting(rows[-1]['seconds'])}" if rows[-1].get("seconds") else ""
+    return f"{rows[-1]['step']:,} updates{spent}{speed}"
+
+
+def _lasting(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def _some(pictures: list[Path]) -> list[Path]:
