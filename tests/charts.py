@@ -24,8 +24,12 @@ class Axis:
 
 
 def chart(lines, across, upwards, note, title, *, levels=None, dots=None):
-    """Curves `{name: [(x, y)]}`, dashed levels `{name: y}`, dots `{name: (x, y)}`."""
+    """Curves `{name: [(x, y)]}`, dashed levels `{name: y}`, dots `{name: (x, y)}`.
+
+    A dot whose name goes on from a curve's with a comma has its colour.
+    """
     parts, labels = [], []
+    colours = dict(zip(lines, COLOURS, strict=False))
 
     def place(x, y):
         down = BOTTOM + (TOP - BOTTOM) * upwards.share(y)
@@ -44,15 +48,17 @@ def chart(lines, across, upwards, note, title, *, levels=None, dots=None):
         parts.append(f'<text x="{x:.1f}" y="{BOTTOM + 20}" text-anchor="middle">{value:,}</text>')
     for name, value in (levels or {}).items():
         labels.append((level(value, "level"), name, GREY))
-    for (name, curve), colour in zip(lines.items(), COLOURS, strict=False):
+    for name, curve in lines.items():
+        colour = colours[name]
         points = [place(x, y) for x, y in curve if y <= upwards.ticks[-1]]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         labels.append((points[-1][1], name, colour))
     for name, point in (dots or {}).items():
         x, y = place(*point)
-        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{COLOURS[1]}"/>')
-        labels.append((y, name, COLOURS[1]))
+        colour = colours.get(name.partition(",")[0], COLOURS[1])
+        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>')
+        labels.append((y, name, colour))
     below = 0.0
     for y, name, colour in sorted(labels):
         below = max(y + 4, below + 15)

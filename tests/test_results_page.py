@@ -1,6 +1,7 @@
 """docs/results.md says what was measured."""
 
 import re
+from statistics import mean
 
 import pytest
 
@@ -32,8 +33,28 @@ def test_its_figures_are_those_of_the_runs():
     epochs = int(small["steps"]) * int(small["images"]) / 50_000
     assert f"within {epochs:.0f} epochs" in SAID
     whole = runs()["muon2"]
-    assert f"`cifar10` was at {float(whole['training_bits']):.3f} bits/dim" in SAID
-    assert f"after {int(whole['reached']):,} updates" in SAID
+    assert f"over {int(whole['reached']):,} updates" in SAID
+    assert f"at {float(whole['training_bits']):.3f} on training batches" in SAID
+
+
+def test_the_long_run_is_told_as_it_was():
+    long = runs()["cifar10"]
+    assert f"{int(long['steps']):,} updates in twenty minutes were planned" in SAID
+    assert f"gone after {int(long['reached']):,}" in SAID
+    looks = results.tested("cifar10")
+    for step, seconds, bits in looks:
+        assert f"| {bits:.3f} | {step:,} of {long['images']} | {seconds:.0f} s |" in SAID
+    readme = " ".join((synthesis.DOCS.parent / "README.md").read_text().split())
+    told = [f"{bits:.3f} after {seconds:.0f} s" for _, seconds, bits in looks]
+    assert f"{told[0]} of one H200 and {told[1]}" in readme
+    training = {step: bits for step, _, bits in results.curves()["cifar10"]}
+    around = mean(training[step] for step in range(13_100, 13_700, 100))
+    assert f"training batches cost {around:.3f} around update 13,350" in SAID
+    assert f"{training[14_300]:.3f} at 14,300" in SAID
+    ends = round(0.7 * int(long["steps"]))
+    step = training[ends + 100] - training[ends]
+    assert f"until update {ends:,}" in SAID
+    assert f"cost {step:.2f} bits/dim less than true ones" in SAID
 
 
 def test_the_readme_tells_the_same():
