@@ -107,6 +107,29 @@ def masked_convolution(channels, hidden, kernel, size, order, *, affine, extras,
     return Learnt(leaves, specified, by_kernels)
 
 
+def coupling_matrices(given):
+    """Its network's weights as products take them."""
+    first, middle = (given[name].permute(2, 3, 1, 0).flatten(0, 2) for name in ("first", "middle"))
+    return first.contiguous(), middle.contiguous(), given["last"].permute(1, 2, 3, 0).flatten(1)
+
+
+def couple_exactly(given, *, affine):
+    """By kernels without gradients, in float32."""
+    biases = tuple(given[f"{name}_bias"] for name in ("first", "middle", "last"))
+    matrices = coupling_matrices(given)
+    return glow.couple_exactly(given["x"], given.get("cond"), matrices, biases, affine=affine)
+
+
+def assert_couples_exactly(case: Learnt, device: str = "cpu") -> None:
+    """A coupling's y and log-dets, without gradients."""
+    exact = case.specified({name: leaf.to(device) for name, leaf in case.leaves.items()})
+    given = {name: leaf.to(device, torch.float32) for name, leaf in case.leaves.items()}
+    found = couple_exactly(given, affine=exact[1] is not None)
+    for outcome in zip(found, case.specified(given), exact, strict=True):
+        if outcome != (None, None, None):
+            kernels.assert_earns_its_tolerance(*outcome)
+
+
 def coupling(channels, transformed, hidden, size, *, affine, cond=0, batch=3) -> Learnt:
     step = kernels.Glow.of(
         channels, transformed, hidden, size, affine=affine, cond=cond, mixed=False, batch=batch
@@ -130,10 +153,7 @@ def coupling(channels, transformed, hidden, size, *, affine, cond=0, batch=3) ->
 
     def by_kernels(low):
         def run(given):
-            first, middle = (
-                given[name].permute(2, 3, 1, 0).reshape(-1, hidden) for name in ("first", "middle")
-            )
-            last = given["last"].permute(1, 2, 3, 0).flatten(1)
+            first, middle, last = coupling_matrices(given)
             reading, mixing, writing = (m.detach().to(low) for m in (first, middle, last))
             return glow.couple(
                 given["x"], given.get("cond"),

@@ -176,6 +176,7 @@ def test_couplings_learn(channels, transformed, hidden, side, affine):
     case = gradients.coupling(*shape, affine=affine, batch=8)
     gradients.assert_earn_their_tolerance([case], "cuda")
     case.assert_close_in(torch.bfloat16, "cuda")
+    gradients.assert_couples_exactly(case, "cuda")
 
 
 def digits():

@@ -96,6 +96,14 @@ def test_plans_with_kernels_give_the_loss_and_its_gradients(monkeypatch):
     assert_close(learnt(torch.float32), 1e-5)
     monkeypatch.setattr(plan, "kernels_train", lambda x: True)  # Triton's interpreter runs them
     assert_close(learnt(torch.float32), 1e-5)
+    coupled = []
+    exactly = plan.glow.couple_exactly
+    monkeypatch.setattr(
+        plan.glow, "couple_exactly", lambda *a, **k: coupled.append(a) or exactly(*a, **k)
+    )
+    with torch.no_grad(), Plans(model).in_use(torch.float32):  # by kernels that know no gradients
+        assert model(batch, eps=eps).mean().item() == pytest.approx(expected[0], rel=1e-5)
+    assert coupled
     set_network_precision(model, torch.float16)  # with bfloat16 the interpreter's products are off
     assert_close(learnt(torch.float16), 1e-2)
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from macow import distribution
 from macow.data.images import Images, label_numbers
 from macow.model import FlowModel
 from macow.nets.precision import exact_float32
+from macow.ops.serving import finite_or_plain
 from macow.plan import Plans
 from macow.seeds import generator_for
 
@@ -88,16 +90,13 @@ def evaluate(
     for start in distribution.mine(range(0, count, batch_size)):
         indices = np.arange(start, min(start + batch_size, count))
         here = torch.from_numpy(images.take(indices))
-        batch = here.to(model.device)
         given = None if labels is None else labels[indices]
-        slope = model.lean(batch, given) if lean else None
+        slope = model.lean(here.to(model.device), given) if lean else None
+        drawn = partial(_drawn, model, here, given, slope, seed, indices, num_samples)
         with nullcontext() if plans is None else plans.in_use(torch.float32):
-            draws = [
-                model.log_terms(batch, eps, given, slope)
-                for eps in _noise(model, here, seed, indices, num_samples)
-            ]
-        bounds.append(torch.stack([log_p - log_q for log_p, log_q in draws]).cpu().double())
-        log_qs.append(torch.stack([log_q for _, log_q in draws]).cpu().double())
+            log_p, log_q = finite_or_plain(drawn).unbind(1)
+        bounds.append((log_p - log_q).cpu().double())
+        log_qs.append(log_q.cpu().double())
         bar.update(distribution.count() * len(indices))
     bar.close()
     per_dim = model.num_dims * math.log(2)
@@ -129,6 +128,24 @@ def _by_label(images: Images, bits: Tensor) -> dict[str, LabelBits]:
         if len(of_label):
             found[name] = LabelBits(len(of_label), *_mean_and_error(of_label))
     return found
+
+
+def _drawn(
+    model: FlowModel,
+    images: Tensor,
+    labels: Tensor | None,
+    slope: Tensor | None,
+    seed: int,
+    indices: np.ndarray,
+    count: int,
+) -> Tensor:
+    """`log p(image, u)` and `log q(u)` of some draws, `[count, 2, B]`."""
+    batch = images.to(model.device)
+    terms = [
+        torch.stack(model.log_terms(batch, eps, labels, slope))
+        for eps in _noise(model, images, seed, indices, count)
+    ]
+    return torch.stack(terms)
 
 
 def _noise(

@@ -1,4 +1,4 @@
-"""The forward pass of a flow in few launches: what training on a GPU runs. `snapshot`'s twin."""
+"""The forward pass of a flow in few launches, to learn and evaluate on a GPU. `snapshot`'s twin."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
@@ -154,21 +154,21 @@ def _(part: Coupling) -> Pass:
 
 
 def _coupled(part: Coupling, x: Tensor, cond: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """By kernels, where there are some and they may be less exact than float32.
+    """By kernels, where there are some: in low precision, or exact ones that know no gradients.
 
     They were tried with hidden units that wide loads can take, a multiple of eight.
     """
     net = part.net
-    if (
-        isinstance(net, ConvNet)
-        and net.compute_dtype is not None
-        and len(net.middle.bias) % 8 == 0
-        and _served(net.last, x)
-    ):
-        made = [_made(layer) for layer in (net.first, net.middle, net.last)]
-        trained = [tensor for layer in made for tensor in (layer.matrix, layer.bias)]
-        low = [layer.low for layer in made]
-        return glow.couple(x, cond, *trained, *low, part.num_transformed)
+    if isinstance(net, ConvNet) and len(net.middle.bias) % 8 == 0 and _served(net.last, x):
+        first, middle, last = made = [_made(layer) for layer in (net.first, net.middle, net.last)]
+        if net.compute_dtype is not None:
+            trained = [tensor for layer in made for tensor in (layer.matrix, layer.bias)]
+            low = [layer.low for layer in made]
+            return glow.couple(x, cond, *trained, *low, part.num_transformed)
+        if not torch.is_grad_enabled() and last.low.dtype == torch.float32:
+            matrices = first.matrix, middle.matrix, last.low
+            biases = first.bias, middle.bias, last.bias
+            return glow.couple_exactly(x, cond, matrices, biases, affine=part.affine)
     return part.forward_with_map(x, cond)
 
 

@@ -75,6 +75,8 @@ with compiling.compiling(hopper):
         learnt = gradients.coupling(channels, transformed, hidden, (side, side), affine=affine)
         for dtype in (torch.bfloat16, torch.float32):
             learnt.outcome(learnt.by_kernels(dtype), torch.float32)
+        single = {name: leaf.float() for name, leaf in learnt.leaves.items()}
+        gradients.couple_exactly(single, affine=affine)
         step = kernels.Glow.of(channels, transformed, hidden, (side, side), affine=affine)
         single = step.to(torch.float32)
         glow_kernel.inverse(single.y, glow_kernel.pack(single.weights), None)

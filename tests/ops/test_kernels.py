@@ -5,6 +5,7 @@ import torch
 
 pytest.importorskip("triton")
 
+import gradients
 import kernels
 from cases import CASES, Case
 from macow.ops import glow, masked_conv, serving
@@ -96,6 +97,22 @@ def test_glow_steps_are_the_reference(step, layout, monkeypatch):
     y = single.y.contiguous(memory_format=layout)
     found = glow_kernel.inverse(y, glow_kernel.pack(single.weights), single.cond)
     kernels.assert_earns_its_tolerance(found, plain, exact)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        dict(channels=5, transformed=2, hidden=20, size=(4, 6), affine=True),
+        dict(channels=12, transformed=6, hidden=16, size=(3, 5), affine=False),
+        dict(channels=6, transformed=3, hidden=80, size=(2, 3), affine=True, cond=2),
+        dict(channels=40, transformed=9, hidden=300, size=(2, 2), affine=True),
+    ],
+    ids=str,
+)
+def test_couplings_without_gradients_are_the_reference(step, monkeypatch):
+    case = gradients.coupling(**step)
+    kernels.poisoned(monkeypatch)
+    gradients.assert_couples_exactly(case)
 
 
 @pytest.mark.parametrize("name", ["macow-step", "flow-fine-grained", "flow-conditional"])

@@ -1,4 +1,4 @@
-"""A Glow step, to learn its coupling (`couple`) and to undo it with all beside it (`inverter`)."""
+"""A Glow step: its coupling to learn, the same exactly, and to undo it with all beside it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -36,4 +36,24 @@ def couple(x: Tensor, cond: Tensor | None, *weights: Any) -> tuple[Tensor, Tenso
         return CouplingStep.apply(x, cond, *weights)  # type: ignore[no-untyped-call]
 
 
-__all__ = ["GlowWeights", "couple", "inverter"]
+def couple_exactly(
+    x: Tensor,
+    cond: Tensor | None,
+    matrices: tuple[Tensor, Tensor, Tensor],
+    biases: tuple[Tensor, Tensor, Tensor],
+    *,
+    affine: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """The same in float32 and without gradients; the last matrix may end in columns of zeros."""
+    from macow.ops.glow import kernel
+    from macow.ops.launch import halves
+
+    with device_of(x):  # type: ignore[no-untyped-call] # kernels are launched there
+        first, middle, last = map(halves, matrices)
+        packed = kernel.Packed(
+            first, biases[0], middle, biases[1], last, biases[2], affine, mixing=None
+        )
+        return kernel.forward(x, packed, cond)
+
+
+__all__ = ["GlowWeights", "couple", "couple_exactly", "inverter"]

@@ -1,4 +1,4 @@
-"""The inverse of a Glow step in four launches: its network's three convolutions, and the rest."""
+"""A coupling, and the inverse of a Glow step, in four launches: three convolutions and the rest."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,15 @@ from torch import Tensor
 
 from macow.ops.compiling import launch
 from macow.ops.glow.reference import GlowWeights
-from macow.ops.launch import elu, halves, load_halves, power_of_two, product, split
+from macow.ops.launch import (
+    elu,
+    halves,
+    load_halves,
+    log_sigmoid_in,
+    power_of_two,
+    product,
+    split,
+)
 
 
 @triton.jit(do_not_specialize=["pixels"])
@@ -139,15 +147,17 @@ def _folded(
 
 @triton.jit(do_not_specialize=["pixels"])
 def _finish(
-    y, taps, bias, matrix, offset, out,
+    y, taps, bias, matrix, offset, out, log_det,
     pixels, height, width,
     y_image, y_channel, y_row, y_column, t_pixel, t_channel,
     C: tl.constexpr, T: tl.constexpr, AFFINE: tl.constexpr, MIXED: tl.constexpr,
+    UNDO: tl.constexpr,
     BLOCK_P: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """`out = matrix [y1, (y2 - shift) / scale] + offset`, pixel by pixel; out is `[pixels, C]`.
 
-    Unless MIXED there is no matrix and no offset.
+    Unless MIXED there is no matrix and no offset. Unless it is to UNDO a coupling, that is done:
+    `out = [y1, y2 * scale + shift]`, and the sums of log-scales, `log_det [pixels]`.
     """
     OUTPUTS: tl.constexpr = 2 * T if AFFINE else T
     pixel = tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P)
@@ -158,6 +168,7 @@ def _finish(
     column = pixel % width
     y_pixel = y + image * y_image + row * y_row + column * y_column
     out_pixel = out + pixel.to(tl.int64)[:, None] * C
+    log_scales = tl.zeros([BLOCK_P], tl.float32)
     if MIXED:
         total = tl.zeros([BLOCK_P, BLOCK_N], tl.float32)
         total += tl.load(offset + channel, mask=channel < C, other=0.0)[None, :]
@@ -172,13 +183,19 @@ def _finish(
                 taps, bias, there, pixel, row, column, height, width, t_pixel, t_channel, j,
                 known, OUTPUTS,
             )  # fmt: skip
-            new = values - shift
+            scale = 1.0
             if AFFINE:
                 raw = _folded(
                     taps, bias, there, pixel, row, column, height, width, t_pixel, t_channel,
                     j + T, known, OUTPUTS,
                 )  # fmt: skip
-                new *= 1 + tl.exp(-(raw + 2))
+                if UNDO:
+                    scale = 1 + tl.exp(-(raw + 2))
+                else:
+                    log_scale = log_sigmoid_in(tl.float32, raw + 2)
+                    log_scales += tl.sum(tl.where(known[None, :], log_scale, 0.0), axis=1)
+                    scale = tl.exp(log_scale)
+            new = (values - shift) * scale if UNDO else values * scale + shift
             values = tl.where(known[None, :], new, values)
         if MIXED:
             used = (k < C)[:, None] & (channel < C)[None, :]
@@ -188,6 +205,8 @@ def _finish(
             tl.store(out_pixel + k[None, :], values, mask=mask)
     if MIXED:
         tl.store(out_pixel + channel[None, :], total, mask=there[:, None] & (channel < C)[None, :])
+    if AFFINE and not UNDO:
+        tl.store(log_det + pixel, log_scales, mask=there)
 
 
 class Packed(NamedTuple):
@@ -297,6 +316,18 @@ def multiply_twice(a: Tensor, b: Tensor, bias: Tensor, c: Tensor) -> Tensor:
 
 def inverse(y: Tensor, weights: Packed, cond: Tensor | None = None) -> Tensor:
     """As `reference.inverse`."""
+    out, _ = _coupled(y, weights, cond, undo=True)
+    return out
+
+
+def forward(x: Tensor, weights: Packed, cond: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    """The coupling alone: `(y, log_det_map [B, H, W])`; an additive one has no map."""
+    return _coupled(x, weights, cond, undo=False)
+
+
+def _coupled(
+    y: Tensor, weights: Packed, cond: Tensor | None, *, undo: bool
+) -> tuple[Tensor, Tensor | None]:
     batch, channels, height, width = y.shape
     transformed = len(weights.last_bias) // (2 if weights.affine else 1)
     h = y[:, :-transformed]
@@ -309,14 +340,16 @@ def inverse(y: Tensor, weights: Packed, cond: Tensor | None = None) -> Tensor:
         taps = multiply(h, weights.last, None)
     pixels = batch * height * width
     out = y.new_empty(pixels, channels)
+    log_det = y.new_empty(batch, height, width) if weights.affine and not undo else None
     block = min(power_of_two(channels, 16), 64)
     taps_at_once, warps = (block, 2) if channels <= 32 else (16, 4)  # more would not fit registers
     blocks = triton.cdiv(channels, block) if weights.mixing else 1
     launch(
         _finish, (triton.cdiv(pixels, 64), blocks),
         y, taps, weights.last_bias, *(weights.mixing or (y, y)), out,
+        out if log_det is None else log_det,
         pixels, height, width, *y.stride(), *taps.stride(),
         C=channels, T=transformed, AFFINE=weights.affine, MIXED=weights.mixing is not None,
-        BLOCK_P=64, BLOCK_N=block, BLOCK_K=taps_at_once, num_warps=warps,
+        UNDO=undo, BLOCK_P=64, BLOCK_N=block, BLOCK_K=taps_at_once, num_warps=warps,
     )  # fmt: skip
-    return out.view(batch, height, width, channels).permute(0, 3, 1, 2)
+    return out.view(batch, height, width, channels).permute(0, 3, 1, 2), log_det
