@@ -1,11 +1,23 @@
 """What kernels share: float32 products on tensor cores, sums, and how shapes become blocks."""
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from macow.ops.compiling import launch
+
+
+class Blocks(NamedTuple):
+    """How a product is cut into programs."""
+
+    pixels: int
+    channels: int
+    inner: int
+    warps: int
+    stages: int
 
 
 def power_of_two(size: int, least: int = 1) -> int:

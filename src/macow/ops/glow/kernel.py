@@ -11,6 +11,7 @@ from torch import Tensor
 from macow.ops.compiling import launch
 from macow.ops.glow.reference import GlowWeights
 from macow.ops.launch import (
+    Blocks,
     elu,
     halves,
     load_halves,
@@ -36,8 +37,7 @@ def _read(
     channel = tl.program_id(0) % BLOCKS * BLOCK_N + tl.arange(0, BLOCK_N)
     there = pixel < pixels
     image = (pixel // (height * width)).to(tl.int64)
-    row = (pixel // width) % height
-    column = pixel % width
+    row, column = (pixel // width) % height, pixel % width
     x_pixel = x + image * x_image + row * x_row + column * x_column
     total = tl.zeros([BLOCK_P, BLOCK_N], tl.float32)
     for first in range(0, SIZE, BLOCK_K):
@@ -164,8 +164,7 @@ def _finish(
     channel = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
     there = pixel < pixels
     image = (pixel // (height * width)).to(tl.int64)
-    row = (pixel // width) % height
-    column = pixel % width
+    row, column = (pixel // width) % height, pixel % width
     y_pixel = y + image * y_image + row * y_row + column * y_column
     out_pixel = out + pixel.to(tl.int64)[:, None] * C
     log_scales = tl.zeros([BLOCK_P], tl.float32)
@@ -243,16 +242,6 @@ def pack(weights: GlowWeights) -> Packed:
     )
 
 
-class Blocks(NamedTuple):
-    """How a product is cut into programs."""
-
-    pixels: int
-    channels: int
-    taps: int
-    warps: int
-    stages: int
-
-
 def _blocks(channels: int, pixels: int) -> Blocks:
     """The cuts of products that were fastest on an H200 (`docs/experiments.md`)."""
     wide = channels > 128 and pixels > 4096
@@ -272,7 +261,7 @@ def read(x: Tensor, weight: Tensor, bias: Tensor, blocks: Blocks | None = None) 
         x, weight, bias, out, pixels, height, width, *x.stride(),
         CIN=channels, COUT=cout,
         BLOCK_P=blocks.pixels, BLOCK_N=blocks.channels,
-        BLOCK_K=min(blocks.taps, power_of_two(9 * channels, 16)),
+        BLOCK_K=min(blocks.inner, power_of_two(9 * channels, 16)),
         num_warps=blocks.warps, num_stages=blocks.stages,
     )  # fmt: skip
     return out
@@ -292,7 +281,7 @@ def multiply(a: Tensor, b: Tensor, bias: Tensor | None, blocks: Blocks | None = 
         a, b, b if bias is None else bias, out, pixels, *out.stride()[-2:],
         K=size, N=channels, ACTIVATED=bias is not None,
         BLOCK_P=blocks.pixels, BLOCK_N=blocks.channels,
-        BLOCK_K=min(blocks.taps, power_of_two(size, 16)),
+        BLOCK_K=min(blocks.inner, power_of_two(size, 16)),
         num_warps=blocks.warps, num_stages=blocks.stages,
     )  # fmt: skip
     return out
@@ -308,7 +297,7 @@ def multiply_twice(a: Tensor, b: Tensor, bias: Tensor, c: Tensor) -> Tensor:
         a, b, bias, c, out, pixels, *out.stride(),
         K=size, HIDDEN=b.shape[-1], N=c.shape[-1],
         BLOCK_P=blocks.pixels, BLOCK_H=min(blocks.channels, power_of_two(b.shape[-1], 16)),
-        BLOCK_N=power_of_two(c.shape[-1], 16), BLOCK_K=min(blocks.taps, power_of_two(size, 16)),
+        BLOCK_N=power_of_two(c.shape[-1], 16), BLOCK_K=min(blocks.inner, power_of_two(size, 16)),
         num_warps=blocks.warps, num_stages=blocks.stages,
     )  # fmt: skip
     return out
@@ -316,8 +305,7 @@ def multiply_twice(a: Tensor, b: Tensor, bias: Tensor, c: Tensor) -> Tensor:
 
 def inverse(y: Tensor, weights: Packed, cond: Tensor | None = None) -> Tensor:
     """As `reference.inverse`."""
-    out, _ = _coupled(y, weights, cond, undo=True)
-    return out
+    return _coupled(y, weights, cond, undo=True)[0]
 
 
 def forward(x: Tensor, weights: Packed, cond: Tensor | None = None) -> tuple[Tensor, Tensor | None]:

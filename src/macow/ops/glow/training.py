@@ -1,6 +1,6 @@
 """A coupling and its gradients as matrix products: its input and raw scales are kept for them."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 from macow.ops.aside import aside
 from macow.ops.compiling import launch
 from macow.ops.glow import training_kernels as kernels
-from macow.ops.launch import by_image, power_of_two, sum_of_rows
+from macow.ops.launch import Blocks, by_image, power_of_two, sum_of_rows
 from macow.ops.serving import on_chip
 
 
@@ -41,16 +41,6 @@ def scatter(parts: Tensor, d_x: Tensor, kept: int, cond: Tensor | None) -> Tenso
         BLOCK_P=64, BLOCK_C=block, num_warps=4,
     )  # fmt: skip
     return None if cond is None else d_cond.permute(0, 3, 1, 2)
-
-
-class Blocks(NamedTuple):
-    """How a product is cut into programs."""
-
-    pixels: int
-    channels: int
-    inner: int
-    warps: int
-    stages: int
 
 
 def _blocks(a: Tensor, channels: int, *, gradient: bool) -> Blocks:
