@@ -14,6 +14,7 @@ from macow import data
 from macow.bench.images import natural_images
 from macow.bench.inverse import stir
 from macow.bench.trainer import trainer
+from macow.bijections import Coupling
 from macow.evaluate import evaluate
 from macow.nets.precision import exact_float32
 from macow.ops import glow, masked_conv
@@ -94,6 +95,15 @@ def test_what_outgrows_kernels_is_left_to_plain_torch():
         expected = undo(far, None)
     assert not undo(far, None).isfinite().all()
     assert torch.equal(finite_or_plain(lambda: undo(far, None)), expected)
+
+
+def test_an_evaluation_that_outgrows_kernels_is_left_to_plain_torch():
+    model, test = macow.load("digits"), data.load("digits", "test")
+    coupling = next(m for m in model.flow.modules() if isinstance(m, Coupling))
+    with torch.no_grad():
+        coupling.net.first.gain *= 1e6  # float16 ends at 65,504
+    here = evaluate(model, test, limit=64).bits_per_dim
+    assert evaluate(model.cuda(), test, limit=64).bits_per_dim == pytest.approx(here, rel=1e-3)
 
 
 def test_gradients_agree_with_the_cpu():

@@ -49,8 +49,10 @@ def test_the_long_run_is_told_as_it_was():
     assert f"{told[0]} of one H200 and {told[1]}" in readme
     training = {step: bits for step, _, bits in results.curves()["cifar10"]}
     around = mean(training[step] for step in range(13_100, 13_700, 100))
-    assert f"training batches cost {around:.3f} around update 13,350" in SAID
+    assert f"training batches cost {around:.3f} around update 13,300" in SAID
     assert f"{training[14_300]:.3f} at 14,300" in SAID
+    found = [r for r in results.read("evaluation.csv") if r["model"].startswith("cifar10 after")]
+    assert [float(r["bits_per_dim"]) for r in found] == [bits for *_, bits in looks]
     ends = round(0.7 * int(long["steps"]))
     step = training[ends + 100] - training[ends]
     assert f"until update {ends:,}" in SAID
@@ -60,7 +62,7 @@ def test_the_long_run_is_told_as_it_was():
 def test_the_readme_tells_the_same():
     readme = " ".join((synthesis.DOCS.parent / "README.md").read_text().split())
     bits, seconds = float(runs()["small"]["test_bits"]), results.curves()["small"][-1][1]
-    assert f"costs {bits:.3f} bits/dim on CIFAR-10's test images after {seconds:.0f} s" in readme
+    assert f"`cifar10-small`, a fifth of the size, costs {bits:.3f} after {seconds:.0f} s" in readme
     leaning = float(results.read("evaluation.csv")[4]["bits_per_dim"])
     assert f"tightens its bound to {leaning:.3f}" in readme
 

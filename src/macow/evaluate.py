@@ -14,7 +14,7 @@ from tqdm import tqdm
 from macow import distribution
 from macow.data.images import Images, label_numbers
 from macow.model import FlowModel
-from macow.nets.precision import exact_float32
+from macow.nets.precision import exact_float32, network_precision
 from macow.ops.serving import finite_or_plain
 from macow.plan import Plans
 from macow.seeds import generator_for
@@ -93,7 +93,7 @@ def evaluate(
         given = None if labels is None else labels[indices]
         slope = model.lean(here.to(model.device), given) if lean else None
         drawn = partial(_drawn, model, here, given, slope, seed, indices, num_samples)
-        with nullcontext() if plans is None else plans.in_use(torch.float32):
+        with nullcontext() if plans is None else plans.in_use(network_precision(model)):
             log_p, log_q = finite_or_plain(drawn).unbind(1)
         bounds.append((log_p - log_q).cpu().double())
         log_qs.append(log_q.cpu().double())

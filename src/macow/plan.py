@@ -166,7 +166,7 @@ def _coupled(part: Coupling, x: Tensor, cond: Tensor | None) -> tuple[Tensor, Te
             low = [layer.low for layer in made]
             return glow.couple(x, cond, *trained, *low, part.num_transformed)
         if not torch.is_grad_enabled() and last.low.dtype == torch.float32:
-            matrices = first.matrix, middle.matrix, last.low
+            matrices = first.matrix, middle.matrix, last.low  # its rows begin where wide loads may
             biases = first.bias, middle.bias, last.bias
             return glow.couple_exactly(x, cond, matrices, biases, affine=part.affine)
     return part.forward_with_map(x, cond)

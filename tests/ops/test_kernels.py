@@ -115,6 +115,16 @@ def test_couplings_without_gradients_are_the_reference(step, monkeypatch):
     gradients.assert_couples_exactly(case)
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy says what overflows
+def test_a_coupling_that_outgrows_float16_shows():
+    case = gradients.coupling(channels=4, transformed=2, hidden=16, size=(3, 4), affine=True)
+    given = {name: leaf.float() for name, leaf in case.leaves.items()}
+    given["first"] = 1e6 * given["first"]
+    y, log_det = gradients.couple_exactly(given, affine=True)
+    assert y[:, 2:].isnan().all()
+    assert log_det.isnan().all()
+
+
 @pytest.mark.parametrize("name", ["macow-step", "flow-fine-grained", "flow-conditional"])
 @torch.no_grad()
 def test_a_snapshot_of_kernels_inverts_a_flow(name, monkeypatch):

@@ -11,7 +11,6 @@ from macow.bench.trainer import trainer
 from macow.evaluate import evaluate
 from macow.model import FlowModel
 from macow.nets.precision import set_network_precision
-from macow.plan import Plans
 from macow.presets import preset
 
 TEST_IMAGES = 2048
@@ -64,6 +63,5 @@ def _test_bits(
     """As updates compute it, of some test images."""
     low = getattr(torch, precision)
     set_network_precision(model, None if low == torch.float32 else low)
-    with Plans(model).in_use(low):
-        found = evaluate(model, test, batch_size=batch_size, seed=seed, limit=TEST_IMAGES)
+    found = evaluate(model, test, batch_size=batch_size, seed=seed, limit=TEST_IMAGES)
     return found.bits_per_dim

@@ -46,6 +46,12 @@ class ConditioningNet(nn.Module, ABC):
             return self.compute(x).to(x.dtype)
 
 
+def network_precision(model: nn.Module) -> torch.dtype:
+    """What the conditioning networks of a model compute in, if it is not the weights' type."""
+    chosen = (m.compute_dtype for m in model.modules() if isinstance(m, ConditioningNet))
+    return next((dtype for dtype in chosen if dtype is not None), torch.float32)
+
+
 def set_network_precision(model: nn.Module, dtype: torch.dtype | None) -> None:
     """Lets the conditioning networks of a model compute in `dtype`; None is the weights' own."""
     for module in model.modules():

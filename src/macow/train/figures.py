@@ -11,6 +11,9 @@ from typing import Any
 
 from macow import distribution, files
 
+LONGEST = 1e9
+"""Seconds; what claims more is damaged."""
+
 
 class Figures:
     """A row of JSON for each look at a run; what cannot be written now is written with the next."""
@@ -27,8 +30,7 @@ class Figures:
         self.step = step
         if distribution.is_first():
             kept = [row for row in self.rows() if row["step"] <= step]
-            spent = (row.get("seconds") for row in kept)
-            self.seconds = max((s for s in spent if isinstance(s, int | float)), default=0.0)
+            self.seconds = max(map(seconds, kept), default=0.0)
             files.write(self.file, _lines(kept))
 
     def log(self, row: Mapping[str, Any]) -> None:
@@ -88,6 +90,12 @@ class Figures:
         if self._tensorboard:
             with suppress(OSError):  # the rows are in metrics.jsonl
                 self._tensorboard.close()
+
+
+def seconds(row: Mapping[str, Any]) -> float:
+    """How long a run had taken by then; 0 if that was not written down."""
+    found = row.get("seconds")
+    return found if isinstance(found, int | float) and 0 <= found < LONGEST else 0.0
 
 
 def _known(value: float | None) -> bool:

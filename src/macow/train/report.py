@@ -12,6 +12,7 @@ import numpy as np
 from macow import files
 from macow.baselines import baselines
 from macow.data.images import Images
+from macow.train.figures import seconds
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
@@ -95,7 +96,8 @@ def _progress(rows: Sequence[dict[str, Any]]) -> str:
         return "no figures yet"
     timed = next((row for row in reversed(rows) if "images_per_s" in row), None)
     speed = f", {timed['images_per_s']:,.0f} images/s" if timed else ""
-    spent = f" in {_lasting(rows[-1]['seconds'])}" if rows[-1].get("seconds") else ""
+    whole = all("seconds" in row for row in rows)  # else an older version began the run
+    spent = f" in {_lasting(seconds(rows[-1]))}" if whole else ""
     return f"{rows[-1]['step']:,} updates{spent}{speed}"
 
 

@@ -156,8 +156,8 @@ def _finish(
 ):  # fmt: skip
     """`out = matrix [y1, (y2 - shift) / scale] + offset`, pixel by pixel; out is `[pixels, C]`.
 
-    Unless MIXED there is no matrix and no offset. Unless it is to UNDO a coupling, that is done:
-    `out = [y1, y2 * scale + shift]`, and the sums of log-scales, `log_det [pixels]`.
+    Unless MIXED there is no matrix and no offset. That is to UNDO a coupling; else it is done,
+    `out = [y1, y2 * scale + shift]`, with the sums of its log-scales, `log_det [pixels]`.
     """
     OUTPUTS: tl.constexpr = 2 * T if AFFINE else T
     pixel = tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P)
