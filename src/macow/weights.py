@@ -41,8 +41,9 @@ def write_model(folder: Path, config: Mapping[str, Any], state: Mapping[str, Ten
         described.unlink()  # the new weights must never stand beside another configuration
     metadata = {"crc32": json.dumps(checksums(weights))}  # one entry: of several, the order varies
     content = packed(weights, metadata)
-    for name in DERIVED:
-        (folder / name).unlink(missing_ok=True)
+    for derived in (folder / name for name in DERIVED):
+        if derived.exists():
+            derived.unlink()
     files.write(folder / "model.safetensors", content)
     files.write(described, description)
 
