@@ -1,17 +1,22 @@
 """Weights kept in 16 and 8 bits: what they lose, what does not fit, what is refused."""
 
+import errno
 import math
+from dataclasses import replace
+from unittest import mock
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 import macow
+from macow import files
 from macow.cli import main
 from macow.config import FlowConfig, ModelConfig
 from macow.export import export
 from macow.nets.weight_norm import WeightNorm, WeightNormConv2d
 from macow.score import Reference
+from macow.weights import DERIVED
 from models import images, stirred, tiny_model
 
 
@@ -86,11 +91,17 @@ def test_what_was_true_of_other_weights_goes_with_them_and_not_before(tmp_path):
     model = tiny_model()
     reference = Reference(1, (3.0,), (0.0,))
     export(model, tmp_path, reference)
+    (tmp_path / "likelihood.pt2").touch()
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(ValueError, match="bits must be"):
         export(model, tmp_path, bits=4)
-    assert Reference.beside(tmp_path) == reference
+    model.config = replace(model.config, n_bits=5)
+    full = OSError(errno.ENOSPC, "No space left")
+    with mock.patch.object(files, "put", side_effect=full), pytest.raises(OSError, match="space"):
+        export(model, tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     model.save_pretrained(tmp_path, bits=8)
-    assert Reference.beside(tmp_path) is None
+    assert {path.name for path in tmp_path.iterdir()} == before.keys() - set(DERIVED)
 
 
 def test_a_weight_that_is_no_number_is_not_rounded_to_one(tmp_path):

@@ -16,7 +16,7 @@ from macow.bench.inverse import stir
 from macow.bench.trainer import trainer
 from macow.bijections import Coupling
 from macow.evaluate import evaluate
-from macow.nets.precision import exact_float32
+from macow.nets.precision import exact_float32, set_network_precision
 from macow.ops import glow, masked_conv
 from macow.ops.serving import finite_or_plain, plain_torch
 from macow.train import fit
@@ -104,6 +104,15 @@ def test_an_evaluation_that_outgrows_kernels_is_left_to_plain_torch():
         coupling.net.first.gain *= 1e6  # float16 ends at 65,504
     here = evaluate(model, test, limit=64).bits_per_dim
     assert evaluate(model.cuda(), test, limit=64).bits_per_dim == pytest.approx(here, rel=1e-3)
+
+
+def test_an_evaluation_computes_networks_as_the_model_does():
+    model, test = macow.load("digits").cuda(), data.load("digits", "test")
+    exact = evaluate(model, test).bits_per_dim
+    set_network_precision(model, torch.bfloat16)
+    low = evaluate(model, test).bits_per_dim
+    assert low != exact
+    assert low == pytest.approx(exact, abs=1e-2)
 
 
 def test_gradients_agree_with_the_cpu():

@@ -2,17 +2,22 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 AT_ONCE = 64 << 20
 
 
-def write(path: Path, content: bytes | str) -> None:
-    """Writes a sibling, flushes it to the disk and renames it: a reader sees the old or the new."""
+def write(path: Path, content: bytes | str, superseded: Iterable[Path] = ()) -> None:
+    """Writes a sibling, flushes it to the disk and renames it: a reader sees the old or the new.
+
+    What is superseded by it goes in between: never before the new content is safe.
+    """
     temporary = path.with_name(f"{path.name}.part")
     try:
         put(temporary, content)
+        for old in superseded:
+            old.unlink()
         os.replace(temporary, path)
     except OSError:
         with contextlib.suppress(OSError):  # what is half written only takes room

@@ -306,7 +306,7 @@ class FlowModel(Guarded):
         """Writes a folder that `macow.load` reads: `config.json` and `model.safetensors`.
 
         The networks' convolutions, most of the weights, may be kept in 16 or 8 `bits`; 32 leaves
-        them as they are.
+        them as they are. A `reference.json` that stands there was of other weights, and goes.
         """
         if bits not in (32, 16, 8):
             raise ValueError(f"bits must be 32, 16 or 8, got {bits}")

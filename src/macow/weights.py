@@ -36,15 +36,12 @@ def write_model(folder: Path, config: Mapping[str, Any], state: Mapping[str, Ten
     folder.mkdir(parents=True, exist_ok=True)
     description = json.dumps(config, indent=2) + "\n"
     weights = {name: tensor.cpu().contiguous() for name, tensor in state.items()}
+    metadata = {"crc32": json.dumps(checksums(weights))}  # one entry: of several, the order varies
+    superseded = [path for name in DERIVED if (path := folder / name).exists()]
     described = folder / "config.json"
     if described.exists() and described.read_bytes() != description.encode():
-        described.unlink()  # the new weights must never stand beside another configuration
-    metadata = {"crc32": json.dumps(checksums(weights))}  # one entry: of several, the order varies
-    content = packed(weights, metadata)
-    for derived in (folder / name for name in DERIVED):
-        if derived.exists():
-            derived.unlink()
-    files.write(folder / "model.safetensors", content)
+        superseded.append(described)  # new weights must never stand beside another configuration
+    files.write(folder / "model.safetensors", packed(weights, metadata), superseded)
     files.write(described, description)
 
 

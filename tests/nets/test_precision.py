@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from macow.nets.precision import exact_float32, set_network_precision
+from macow.nets.precision import exact_float32, network_precision, set_network_precision
 from models import images, tiny_model
 
 
@@ -42,11 +42,14 @@ def test_only_networks_compute_in_bfloat16():
             module.register_forward_hook(lambda m, i, output: seen.add(output.dtype))
         if name.endswith("net.middle"):
             module.register_forward_hook(lambda m, i, output: seen.add(("inside", output.dtype)))
+    assert network_precision(model) == torch.float32
     set_network_precision(model, torch.bfloat16)
+    assert network_precision(model) == torch.bfloat16
     lower = model(batch, eps=eps)
     assert seen == {torch.float32, ("inside", torch.bfloat16)}
     assert lower.dtype == torch.float32
     assert not torch.equal(lower, expected)
     torch.testing.assert_close(lower, expected, rtol=2e-2, atol=1.0)
     set_network_precision(model, None)
+    assert network_precision(model) == torch.float32
     assert torch.equal(model(batch, eps=eps), expected)
