@@ -11,6 +11,7 @@ from macow import distribution
 from macow.bench.soak import CONFIG
 from macow.config import FlowConfig, RunConfig, VariationalConfig
 from macow.train import checkpoint, fit
+from macow.train.figures import TIMED
 from macow.train.loop import Trainer
 
 SMALL = RunConfig(
@@ -59,8 +60,7 @@ def outcome(run, step):
     files += [run / name for name in ("model.safetensors", "config.json", "reference.json")]
     files += [run / name for name in ("config.yaml", "images.json")]
     content = {str(file.relative_to(run)): file.read_bytes() for file in files}
-    timed = ("images_per_s", "seconds")
-    figures = [{k: v for k, v in row.items() if k not in timed} for row in rows(run)]
+    figures = [{k: v for k, v in row.items() if k not in TIMED} for row in rows(run)]
     return content, figures
 
 

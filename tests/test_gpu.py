@@ -19,6 +19,7 @@ from macow.evaluate import evaluate
 from macow.nets.precision import exact_float32, set_network_precision
 from macow.ops import glow, masked_conv
 from macow.ops.serving import finite_or_plain, plain_torch
+from macow.plan import Plans
 from macow.train import fit
 from models import images, tiny_model
 from small_runs import changed
@@ -106,13 +107,16 @@ def test_an_evaluation_that_outgrows_kernels_is_left_to_plain_torch():
     assert evaluate(model.cuda(), test, limit=64).bits_per_dim == pytest.approx(here, rel=1e-3)
 
 
-def test_an_evaluation_computes_networks_as_the_model_does():
-    model, test = macow.load("digits").cuda(), data.load("digits", "test")
+def test_an_evaluation_computes_in_the_precision_of_the_networks(monkeypatch):
+    model, test, asked = macow.load("digits").cuda(), data.load("digits", "test"), []
+    in_use = Plans.in_use
+    monkeypatch.setattr(Plans, "in_use", lambda plans, p: asked.append(p) or in_use(plans, p))
     exact = evaluate(model, test).bits_per_dim
+    assert set(asked) == {torch.float32}
+    asked.clear()
     set_network_precision(model, torch.bfloat16)
-    low = evaluate(model, test).bits_per_dim
-    assert low != exact
-    assert low == pytest.approx(exact, abs=1e-2)
+    assert evaluate(model, test).bits_per_dim == pytest.approx(exact, abs=1e-2)
+    assert set(asked) == {torch.bfloat16}
 
 
 def test_gradients_agree_with_the_cpu():

@@ -75,11 +75,13 @@ def evaluate(
     """Scores images, `num_samples` draws of noise each; an image's noise is of (seed, image).
 
     To `lean` the noise needs the memory of a gradient, about that of training with such batches.
+    With networks in low precision a GPU computes as updates there do, masked convolutions included.
     """
     model.require_undamaged()
     count = min(len(images), limit or len(images))
     labels = known_labels(model, images)
     plans = Plans(model) if model.device.type == "cuda" else None
+    precision = network_precision(model)
     bounds, log_qs = [], []
     bar = tqdm(
         total=count,
@@ -93,7 +95,7 @@ def evaluate(
         given = None if labels is None else labels[indices]
         slope = model.lean(here.to(model.device), given) if lean else None
         drawn = partial(_drawn, model, here, given, slope, seed, indices, num_samples)
-        with nullcontext() if plans is None else plans.in_use(network_precision(model)):
+        with nullcontext() if plans is None else plans.in_use(precision):
             log_p, log_q = finite_or_plain(drawn).unbind(1)
         bounds.append((log_p - log_q).cpu().double())
         log_qs.append(log_q.cpu().double())

@@ -2,28 +2,40 @@
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 AT_ONCE = 64 << 20
 
 
-def write(path: Path, content: bytes | str, superseded: Iterable[Path] = ()) -> None:
-    """Writes a sibling, flushes it to the disk and renames it: a reader sees the old or the new.
+def write(path: Path, content: bytes | str) -> None:
+    """Writes a sibling, flushes it to the disk and renames it: a reader sees the old or the new."""
+    write_together(path.parent, {path.name: content})
 
-    What is superseded by it goes in between: never before the new content is safe.
+
+def write_together(
+    folder: Path, contents: Mapping[str, bytes | str], superseded: Sequence[Path] = ()
+) -> None:
+    """Writes files of a folder, and changes nothing there before the disk has all of them.
+
+    Then what they supersede goes, and they take their places one after the other.
     """
-    temporary = path.with_name(f"{path.name}.part")
+    parts = {folder / f"{name}.part": folder / name for name in contents}
     try:
-        put(temporary, content)
+        for part, content in zip(parts, contents.values(), strict=True):
+            put(part, content)
         for old in superseded:
             old.unlink()
-        os.replace(temporary, path)
+        if superseded:
+            flush(folder)  # a disk may keep the order of these and the renames, or not
+        for part, path in parts.items():
+            os.replace(part, path)
     except OSError:
-        with contextlib.suppress(OSError):  # what is half written only takes room
-            os.unlink(temporary)
+        for part in parts:
+            with contextlib.suppress(OSError):  # what is half written only takes room
+                os.unlink(part)
         raise
-    flush(path.parent)
+    flush(folder)
 
 
 def put(path: Path, content: bytes | str) -> None:

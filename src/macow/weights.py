@@ -31,18 +31,25 @@ def checksums(weights: Mapping[str, Tensor]) -> dict[str, str]:
 def write_model(folder: Path, config: Mapping[str, Any], state: Mapping[str, Tensor]) -> None:
     """Writes `config.json` and `model.safetensors`; killed at any point, both are of one model.
 
-    What was `DERIVED` from the weights that stood there before goes with them.
+    What is `DERIVED` from another model that stood there goes with it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     description = json.dumps(config, indent=2) + "\n"
     weights = {name: tensor.cpu().contiguous() for name, tensor in state.items()}
     metadata = {"crc32": json.dumps(checksums(weights))}  # one entry: of several, the order varies
-    superseded = [path for name in DERIVED if (path := folder / name).exists()]
-    described = folder / "config.json"
-    if described.exists() and described.read_bytes() != description.encode():
-        superseded.append(described)  # new weights must never stand beside another configuration
-    files.write(folder / "model.safetensors", packed(weights, metadata), superseded)
-    files.write(described, description)
+    contents = {
+        "model.safetensors": packed(weights, metadata),
+        "config.json": description.encode(),
+    }
+    changed = {name for name, content in contents.items() if not _holds(folder / name, content)}
+    gone = changed & {"config.json"}  # new weights must never stand beside another configuration
+    gone |= set(DERIVED) if changed else set()
+    superseded = [path for name in sorted(gone) if (path := folder / name).exists()]
+    files.write_together(folder, contents, superseded)
+
+
+def _holds(path: Path, content: bytes) -> bool:
+    return path.exists() and path.stat().st_size == len(content) and path.read_bytes() == content
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

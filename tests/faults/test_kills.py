@@ -101,9 +101,12 @@ def test_a_killed_export_leaves_the_old_or_the_new(another, tmp_path):
     torch.manual_seed(1)
     new = tiny_model()
     found = []
-    for _, folder in killed_at_every_touch(
-        tmp_path, old.save_pretrained, export, tmp_path / "folder", another
-    ):
+
+    def prepare(folder):
+        old.save_pretrained(folder)
+        (folder / "reference.json").write_text("of the old weights")
+
+    for _, folder in killed_at_every_touch(tmp_path, prepare, export, tmp_path / "folder", another):
         if not (folder / "config.json").exists():
             with pytest.raises(ValueError, match="it has no config.json"):
                 macow.load(folder)
@@ -113,6 +116,7 @@ def test_a_killed_export_leaves_the_old_or_the_new(another, tmp_path):
         which = "new" if torch.equal(next(model.parameters()), next(new.parameters())) else "old"
         assert_same_state(model.state_dict(), {"old": old, "new": new}[which].state_dict())
         assert model.n_bits == (5 if another and which == "new" else tiny_config().n_bits)
+        assert which == "old" or not (folder / "reference.json").exists()
         found.append(which)
     assert found[0] == "old"
     assert found[-1] == "new"

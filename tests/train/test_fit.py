@@ -1,5 +1,6 @@
 """Whole runs, small: what they write, that they resume, what they say when something is wrong."""
 
+import json
 import math
 import os
 import signal
@@ -16,7 +17,9 @@ import yaml
 import macow
 from macow.config import RunConfig
 from macow.train import console, fit
+from macow.train.figures import Figures, seconds
 from macow.train.loop import Trainer
+from macow.train.report import _progress
 from small_runs import SMALL, assert_same_state, changed, rows, state
 
 
@@ -73,6 +76,19 @@ def test_time_goes_on_where_a_run_stopped(tmp_path, monkeypatch):
     spent = {row["step"]: row["seconds"] for row in rows(tmp_path)}
     assert spent == {2: 100, 3: 200, 4: 300, 6: 400}
     assert "6 updates in 7 min" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize("last", [{}, *({"seconds": s} for s in (None, "9", True, -1, 2e9, 1e400))])
+def test_what_is_no_time_takes_none(last, tmp_path):
+    figures = Figures(tmp_path)
+    figures.file.write_text(json.dumps({"step": 1, "seconds": 99}) + "\n")
+    with figures.file.open("a") as file:
+        json.dump({"step": 2, **last}, file)
+    assert seconds(figures.rows()) == 99
+    figures.begin(2)
+    assert figures.seconds == 99
+    whole = "2 updates in 99 s" if last else "2 updates"  # of an older version: not all was timed
+    assert _progress(figures.rows()) == whole
 
 
 def test_the_loss_falls(tmp_path):

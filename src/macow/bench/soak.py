@@ -18,7 +18,7 @@ from macow.bench.faults import Touches, forkserver
 from macow.config import FlowConfig, ModelConfig, RunConfig, TrainConfig
 from macow.pretrained import load
 from macow.train import checkpoint, fit
-from macow.train.figures import Figures
+from macow.train.figures import TIMED, Figures
 
 FLOW = FlowConfig(steps=((1,), (1,)), factors=(2,), hidden=(8, 8), units=1, bottom=False)
 CONFIG = RunConfig(
@@ -166,6 +166,5 @@ def _outcome(run: Path, step: int) -> Any:
     files = [*(run / "checkpoints" / f"step_{step}").iterdir(), *(run / "samples").iterdir()]
     files += [run / name for name in ("model.safetensors", "config.json", "reference.json")]
     rows = Figures(run).rows()
-    timed = ("images_per_s", "seconds")
-    figures = [{k: v for k, v in row.items() if k not in timed} for row in rows]
+    figures = [{k: v for k, v in row.items() if k not in TIMED} for row in rows]
     return {str(file.relative_to(run)): file.read_bytes() for file in files}, figures

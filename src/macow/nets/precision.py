@@ -47,7 +47,7 @@ class ConditioningNet(nn.Module, ABC):
 
 
 def network_precision(model: nn.Module) -> torch.dtype:
-    """What the conditioning networks of a model compute in, if it is not the weights' type."""
+    """What the conditioning networks of a model compute in, float32 if not told."""
     chosen = (m.compute_dtype for m in model.modules() if isinstance(m, ConditioningNet))
     return next((dtype for dtype in chosen if dtype is not None), torch.float32)
 

@@ -57,7 +57,7 @@ class Console:
 
 
 class Timer:
-    """How many images a second are learnt from since it was last asked; how long all took."""
+    """How many images a second are learnt from since it was last asked, and a run's seconds."""
 
     def __init__(self, batch_size: int, before: float) -> None:
         """`before`: seconds that a run took until it was stopped."""
@@ -77,7 +77,7 @@ class Timer:
             self.begun = time.perf_counter()
 
     def seconds(self) -> float:
-        """Since the first update, looks at the model included."""
+        """Since the first update of this start, looks at the model included, and those before."""
         return self.before + (0.0 if self.begun is None else time.perf_counter() - self.begun)
 
     def speed(self) -> float:

@@ -4,7 +4,7 @@ import json
 import math
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ from macow import distribution, files
 
 LONGEST = 1e9
 """Seconds; what claims more is damaged."""
+TIMED = ("images_per_s", "seconds")
+"""What differs between two runs that are otherwise the same."""
 
 
 class Figures:
@@ -26,11 +28,11 @@ class Figures:
         self._tensorboard: Any = None
 
     def begin(self, step: int) -> None:
-        """Drops figures from beyond the step a run goes on from; the rest say how long it took."""
+        """Drops figures from beyond the step a run goes on from; the rest have its seconds."""
         self.step = step
         if distribution.is_first():
             kept = [row for row in self.rows() if row["step"] <= step]
-            self.seconds = max(map(seconds, kept), default=0.0)
+            self.seconds = seconds(kept)
             files.write(self.file, _lines(kept))
 
     def log(self, row: Mapping[str, Any]) -> None:
@@ -92,10 +94,10 @@ class Figures:
                 self._tensorboard.close()
 
 
-def seconds(row: Mapping[str, Any]) -> float:
-    """How long a run had taken by then; 0 if that was not written down."""
-    found = row.get("seconds")
-    return found if isinstance(found, int | float) and 0 <= found < LONGEST else 0.0
+def seconds(rows: Iterable[Mapping[str, Any]]) -> float:
+    """The largest that rows have written down, 0 if none has."""
+    found: list[Any] = [row.get("seconds") for row in rows]
+    return max((s for s in found if type(s) in (int, float) and 0 <= s < LONGEST), default=0.0)
 
 
 def _known(value: float | None) -> bool:

@@ -97,7 +97,7 @@ def _progress(rows: Sequence[dict[str, Any]]) -> str:
     timed = next((row for row in reversed(rows) if "images_per_s" in row), None)
     speed = f", {timed['images_per_s']:,.0f} images/s" if timed else ""
     whole = all("seconds" in row for row in rows)  # else an older version began the run
-    spent = f" in {_lasting(seconds(rows[-1]))}" if whole else ""
+    spent = f" in {_lasting(seconds(rows))}" if whole else ""
     return f"{rows[-1]['step']:,} updates{spent}{speed}"
 
 

@@ -44,7 +44,10 @@ def couple_exactly(
     *,
     affine: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """The same in float32 and without gradients; the last matrix may end in columns of zeros."""
+    """The same in float32 and without gradients; the last matrix may end in columns of zeros.
+
+    Products are of float16 halves: what outgrows these comes out as NaN, for plain torch to redo.
+    """
     from macow.ops.glow import kernel
     from macow.ops.launch import halves
 
