@@ -11,6 +11,7 @@ from charts import Axis, chart
 SHOWN = {
     "adam1": "Adam, 1e-3",
     "adam2": "Adam, 2e-3",
+    "adam4": "Adam, 4e-3",
     "muon2": "Muon, 2e-3",
     "muon4": "Muon, 4e-3",
 }
@@ -48,12 +49,12 @@ def tested(run):
     return [(int(r["step"]), spent[int(r["step"])], float(r["test_bits"])) for r in rows]
 
 
-def by_bits(lines, note, title, **more):
-    """Curves of bits/dim from nothing on."""
+def by_bits(lines, note, title, tenths, **more):
+    """Curves from nothing on; upwards from so many tenths of a bit/dim."""
     far = max(x for curve in lines.values() for x, _ in curve)
     step = next(n for n in (50, 100, 200, 250, 500) if far / n <= 6)
     across = Axis(list(range(0, int(far) + 1, step)), far)
-    upwards = Axis([3.2, 3.3, 3.4, 3.5, 3.6, 3.7, 3.8])
+    upwards = Axis([bits / 10 for bits in range(tenths, 39)])
     return chart(lines, across, upwards, f"{note}; upwards: bits/dim", title, **more)
 
 
@@ -72,11 +73,13 @@ def pictures():
     return {
         "ablation.svg": ablation_picture(),
         "variational.svg": variational_picture(),
-        "recipes.svg": by_bits(recipes, "updates of 256 images", "recipes compared"),
+        "longer.svg": longer_picture(),
+        "recipes.svg": by_bits(recipes, "updates of 256 images", "recipes compared", 34),
         "learning.svg": by_bits(
             learnt,
             "seconds of updates on one H200",
             "cifar10 and cifar10-small learning",
+            32,
             levels=LEVELS,
             dots=dots,
         ),
@@ -123,11 +126,36 @@ def variational_picture():
     )
 
 
+def longer_picture():
+    """What a learnt dequantizer came to in the end: batches, 100 updates at a time, and looks."""
+    rows = [row for row in read("variational_cpu.csv") if row["run"] == "longer"]
+    tens = [rows[i : i + 10] for i in range(0, len(rows), 10)]
+    line = [
+        (mean(int(r["step"]) for r in ten), mean(float(r["bits"]) for r in ten)) for ten in tens
+    ]
+    looks = [(int(r["step"]), float(r["test_bits"])) for r in rows if r["test_bits"]]
+    return chart(
+        {"training batches": line},
+        Axis([0, 600, 1200, 1800, 2400]),
+        Axis([3.25, 3.3, 3.35, 3.4, 3.45]),
+        "updates of 64 images; upwards: bits/dim",
+        "cifar10-small-variational learning",
+        levels={"uniform noise, test": on_a_thousand()},
+        dots={f"test, {bits:.3f}": (step, bits) for step, bits in looks},
+    )
+
+
+def on_a_thousand():
+    """What cifar10-small costs on the first 1,000 test images."""
+    rows = [row for row in read("evaluation.csv") if row["model"] == "cifar10-small"]
+    return next(float(row["bits_per_dim"]) for row in rows if row["images"] == "1000")
+
+
 def anomaly_table():
     rows = [
         [row["kind"], row["pictures"], row["bits"]]
         + [
-            f"{float(row[name]):.2f} ± {float(row[f'{name}_error']):.2f}"
+            f"{float(row[name]):.3f} ± {float(row[f'{name}_error']):.3f}"
             for name in ("likelihood", "typicality", "corrected")
         ]
         for row in read("anomaly_cpu.csv")

@@ -17,7 +17,7 @@ from macow.cli import main
 SHOWN = ("eval_every", "save_every", "sample_temperatures")
 FOLDER = synthesis.DOCS.parent / "recipes"
 README = (FOLDER / "README.md").read_text()
-LINES = re.findall(r"^macow (train .*)$", README, re.MULTILINE)
+LINES = re.findall(r"^(?:torchrun .* -m -- )?macow (train .*)$", README, re.MULTILINE)
 COMPARISONS = re.findall(r"^macow (bench .*)$", README, re.MULTILINE)
 
 

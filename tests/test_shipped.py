@@ -12,18 +12,18 @@ from macow.pretrained import SHIPPED, shipped_names
 from macow.score import Reference, score
 
 MIB = 2**20
+OF_CIFAR10 = ("cifar10-small", "cifar10-small-variational")
 
 
 def test_they_are_small():
-    assert shipped_names() == ("cifar10-small", "digits")
-    assert (SHIPPED / "cifar10-small" / "model.safetensors").stat().st_size <= 15 * MIB
+    assert shipped_names() == (*OF_CIFAR10, "digits")
+    for name in shipped_names():
+        assert (SHIPPED / name / "model.safetensors").stat().st_size <= 15 * MIB
 
 
-def test_cifar10_small_draws_scores_and_comes_back():
-    model, reference = (
-        macow.load("cifar10-small"),
-        Reference.read(SHIPPED / "cifar10-small" / "reference.json"),
-    )
+@pytest.mark.parametrize("name", OF_CIFAR10)
+def test_a_model_of_cifar10_draws_scores_and_comes_back(name):
+    model, reference = macow.load(name), Reference.read(SHIPPED / name / "reference.json")
     assert model.dtype == torch.float32
     drawn = model.sample(4, 0.9, torch.Generator().manual_seed(0))
     assert torch.equal(model.decode(model.encode(drawn)), drawn)
@@ -36,15 +36,27 @@ def test_cifar10_small_draws_scores_and_comes_back():
     assert found.percentile == 100
 
 
-def test_its_card_tells_what_was_measured():
-    card = " ".join((SHIPPED / "cifar10-small" / "README.md").read_text().split())
-    rows = csv.DictReader((synthesis.RESULTS / "recipe_gpu.csv").read_text().splitlines())
-    small = next(row for row in rows if row["run"] == "small")
-    assert f"Test: {small['test_bits']} bits/dim on the 10,000 test images" in card
+def rows(name):
+    return csv.DictReader((synthesis.RESULTS / name).read_text().splitlines())
+
+
+def measured():
+    """Bits/dim of all test images, one draw, as the runs found them."""
+    small = next(row for row in rows("recipe_gpu.csv") if row["run"] == "small")
+    learnt = [row for row in rows("evaluation.csv") if row["model"] == OF_CIFAR10[1]]
+    whole = next(row for row in learnt if row["images"] == "10000")
+    return dict(zip(OF_CIFAR10, (small["test_bits"], whole["bits_per_dim"]), strict=True))
+
+
+@pytest.mark.parametrize("name", OF_CIFAR10)
+def test_its_card_tells_what_was_measured(name):
+    card = " ".join((SHIPPED / name / "README.md").read_text().split())
+    bits = measured()[name]
+    assert f"Test: {bits} bits/dim on the 10,000 test images" in card
     line = (synthesis.DOCS.parent / "recipes" / "README.md").read_text()
-    command = next(words for words in line.splitlines() if "cifar10-small" in words)
+    command = next(words for words in line.splitlines() if words.endswith(f"--run runs/{name}"))
     assert f"`{command}`" in card
-    reference = Reference.read(SHIPPED / "cifar10-small" / "reference.json")
+    reference = Reference.read(SHIPPED / name / "reference.json")
     assert reference.images == 10_000
     middle = np.convolve(reference.bits_per_dim, [0.5, 0.5], "valid").mean()  # of the quantiles
-    assert middle == pytest.approx(float(small["test_bits"]), abs=3e-3)
+    assert middle == pytest.approx(float(bits), abs=3e-3)
