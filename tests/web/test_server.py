@@ -144,8 +144,10 @@ def test_who_leaves_is_not_drawn_for(digits, gate):
 
 
 def test_who_leaves_the_line_is_forgotten(digits, gate):
-    first, waiting = begin(digits), begin(digits)
-    wait_for(lambda: digits.worker.open_jobs == 2)
+    first = begin(digits)
+    wait_for(lambda: gate.batches == 1)  # it is being drawn, and holds up the next
+    waiting = begin(digits)
+    wait_for(lambda: len(digits.worker._line) == 1)
     waiting.close()
     wait_for(lambda: digits.worker.open_jobs == 1)
     assert not digits.worker._line

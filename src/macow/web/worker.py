@@ -106,10 +106,10 @@ class Worker:
 
     def leave(self, job: Job) -> None:
         """Out of the line, if it still stands there, and with all it holds."""
-        self.open_jobs -= 1
         with self._changed:
             if job in self._line:
                 self._line.remove(job)
+        self.open_jobs -= 1
 
     def _run(self) -> None:
         while (job := self._next()) is not None:
