@@ -72,6 +72,13 @@ def test_training_gives_the_same_curve(processes, nodes, alone, tmp_path):
         np.testing.assert_allclose(many[name], one[name], atol=1e-3, rtol=1e-2, err_msg=name)
 
 
+def test_processes_print_no_warnings(tmp_path):
+    argv = ["train", "--preset", "digits", "--data", "digits", "--run", str(tmp_path / "run")]
+    wide = ["--model.flow.hidden", "[96,96]", "--train.batch_size", "64", "--train.steps", "1"]
+    _, printed = together(2, *argv, *SMALL, *wide)
+    assert "Warning" not in printed, "at this width torch finds fault with gradients' strides"
+
+
 def test_evaluate_sample_and_score_give_what_one_process_gives(alone, tmp_path, capsys):
     evaluating = ["evaluate", str(alone), "--data", "digits", "--json", "--num_samples", "2"]
     evaluating += ["--limit", "45", "--batch_size", "8", "--quiet", "--lean"]

@@ -42,6 +42,9 @@ class Update:
         self.wrapped: nn.Module = model
         if distribution.count() > 1:
             self.wrapped = DistributedDataParallel(model)
+            # A 1x1 convolution's gradient lies in memory as its weight does, whatever the strides
+            # of its sides of length one; torch warns of these.
+            warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
         on_gpu = model.device.type == "cuda"
         alone = distribution.count() == 1 and config.batch_steps == 1
         self._plans = Plans(model) if on_gpu else None
