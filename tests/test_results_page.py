@@ -59,7 +59,7 @@ def test_the_long_run_is_told_as_it_was():
         assert f"| 37.2 | {bits:.3f} | plain, one draw | {where} | {seconds:.0f} s |" in SAID
     readme = " ".join((synthesis.DOCS.parent / "README.md").read_text().split())
     told = [f"{bits:.3f} after {seconds:.0f} s" for _, seconds, bits in looks]
-    assert f"{told[0]} of one H200 and {told[1]}" in readme
+    assert f"| 3.609 after 481 s | {', '.join(told)} |" in readme
     training = {step: bits for step, _, bits in results.curves()["cifar10"]}
     around = mean(training[step] for step in range(13_100, 13_700, 100))
     assert f"Training batches cost {around:.3f} over updates 13,001 to 13,600" in SAID
@@ -91,7 +91,7 @@ def test_the_ablation_is_told_as_it_was():
 def test_the_readme_tells_the_same():
     readme = " ".join((synthesis.DOCS.parent / "README.md").read_text().split())
     bits, seconds = float(runs()["small"]["test_bits"]), results.curves()["small"][-1][1]
-    assert f"`cifar10-small`, a fifth of the size, costs {bits:.3f} after {seconds:.0f} s" in readme
+    assert f"costs {bits:.3f} bits/dim after {seconds:.0f} s of one H200" in readme
     leaning = float(results.read("evaluation.csv")[4]["bits_per_dim"])
     assert f"tightens its bound to {leaning:.3f}" in readme
 
