@@ -129,7 +129,7 @@ def test_what_8_bits_lose_is_told_as_it_was():
     found = {r["model"]: r for r in rows if r["command"].endswith("--limit 2000")}
     lost = float(found["cifar10-small in 8 bits"]["bits_per_dim"])
     lost -= float(found["cifar10-small"]["bits_per_dim"])
-    page = (synthesis.DOCS / "verbs" / "export.md").read_text()
+    page = " ".join((synthesis.DOCS / "verbs" / "export.md").read_text().split())
     said = re.search(r"and 8 little \((0\.\d+)\)", page)
     assert said is not None
     assert float(said[1]) == pytest.approx(lost, abs=2e-4)
