@@ -69,7 +69,7 @@ def test_the_long_run_is_told_as_it_was():
     assert [float(r["bits_per_dim"]) for r in found] == [bits for *_, bits in looks]
     ends = round(0.7 * int(long["steps"]))
     step = training[ends + 100] - training[ends]
-    assert f"no longer shifted, at update {ends:,}" in SAID
+    assert f"Until update {ends:,} training images were shifted" in SAID
     assert f"cost {step:.2f} bits/dim less than true ones" in SAID
 
 
