@@ -153,7 +153,7 @@ def _default(action: Action) -> str:
         return "a GPU if there"
     if action.required or not (action.option_strings or action.nargs in ("?", "*")):
         return "required"
-    return "" if action.default is None else f"`{action.default}`"
+    return "" if action.default in (None, []) else f"`{action.default}`"
 
 
 def _of_config(path: list[str]) -> str:

@@ -19,7 +19,7 @@ shown as a run. Ctrl-C ends it. Example: macow serve digits runs/a runs/b"""
 def run(argv: Sequence[str]) -> None:
     """Loads the model, listens, says where, and answers."""
     arguments = model_parser("serve", "[RUN...] [options]", DESCRIPTION, batch_size=64)
-    arguments.add_argument("runs", nargs="*", help="run folders whose training to show")
+    arguments.add_argument("runs", nargs="*", default=[], help="run folders whose training to show")
     arguments.add_argument("--port", type=natural, default=8000, help="0: any that is free")
     arguments.add_argument("--open", action="store_true", help="open the page in a browser")
     options = parse(arguments, argv)
