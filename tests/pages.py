@@ -19,12 +19,17 @@ import numpy as np
 from PIL import Image
 
 from macow.cli import VERBS
-from macow.cli.parsing import device, natural, positive
+from macow.cli.parsing import device, natural, positive, temperature
 from macow.config import RunConfig
 
 DOCS = Path(__file__).parents[1] / "docs"
 BEGIN, END = "<!-- options: made by `make pages` -->\n", "<!-- end of options -->\n"
-TYPES = {positive: "whole number above 0", natural: "whole number from 0", device: "device"}
+TYPES = {
+    positive: "whole number above 0",
+    natural: "whole number from 0",
+    temperature: "number from 0",
+    device: "device",
+}
 NUMBER = r"-?\d[\d,]*+\.?+\d*+(?:e[+-]?\d++)?+"  # possessive: there is one way to read a number
 
 

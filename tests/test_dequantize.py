@@ -134,5 +134,5 @@ def test_only_noise_that_knows_nothing_leans():
     model = tiny_model(variational=True)
     with pytest.raises(ValueError, match="only uniform noise can lean"):
         model.log_prob(images(1, model), lean=True)
-    with pytest.raises(RuntimeError, match="not initialised"):
+    with pytest.raises(ValueError, match="not initialised"):
         macow.preset("digits").model.build().lean(torch.zeros(1, 1, 8, 8, dtype=torch.uint8))

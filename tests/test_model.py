@@ -109,12 +109,12 @@ def test_an_uninitialised_model_says_so(variational):
     model = tiny_config(variational=variational).build()
     batch = images(2, model)
     for ask in (model.log_prob, model.bits_per_dim, model.encode, model):
-        with pytest.raises(RuntimeError, match="not initialised"):
+        with pytest.raises(ValueError, match="not initialised"):
             ask(batch)
     for ask in (model.decode, model.log_density):
-        with pytest.raises(RuntimeError, match="not initialised"):
+        with pytest.raises(ValueError, match="not initialised"):
             ask(torch.zeros(1, *model.shape))
-    with pytest.raises(RuntimeError, match="not initialised"):
+    with pytest.raises(ValueError, match="not initialised"):
         model.sample(1)
 
 

@@ -48,7 +48,7 @@ def test_autocast_does_not_reach_it():
 def test_an_uninitialised_model_gives_none():
     model = tiny_model()
     model.is_initialized = False
-    with pytest.raises(RuntimeError, match="the model is not initialised"):
+    with pytest.raises(ValueError, match="the model is not initialised"):
         model.sampler()
 
 

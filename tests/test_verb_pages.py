@@ -24,7 +24,7 @@ from pages import (
 FIXTURE = Path(__file__).parent / "fixtures" / "original" / "uniform"
 PICTURES = {  # what an example draws, and where it is shown
     "sample": ("new/grid.png", "temperatures.png"),
-    "interpolate": ("film.png", "interpolation.png"),
+    "interpolate": ("film_strip.png", "interpolation.png"),
 }
 every_verb = pytest.mark.parametrize("verb", VERBS)
 

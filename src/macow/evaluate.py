@@ -75,7 +75,7 @@ def evaluate(
     """Scores images, `num_samples` draws of noise each; an image's noise is of (seed, image).
 
     To `lean` the noise needs the memory of a gradient, about that of training with such batches.
-    With networks in low precision a GPU computes as updates there do, masked convolutions included.
+    On a GPU networks in low precision are computed by the kernels of training.
     """
     model.require_undamaged()
     count = min(len(images), limit or len(images))
@@ -92,6 +92,7 @@ def evaluate(
     for start in distribution.mine(range(0, count, batch_size)):
         indices = np.arange(start, min(start + batch_size, count))
         here = torch.from_numpy(images.take(indices))
+        model.require_images(here)
         given = None if labels is None else labels[indices]
         slope = model.lean(here.to(model.device), given) if lean else None
         drawn = partial(_drawn, model, here, given, slope, seed, indices, num_samples)

@@ -1,5 +1,6 @@
 """A model as a folder for others: weights, configuration, reference and card."""
 
+import io
 from pathlib import Path
 
 import torch
@@ -32,7 +33,10 @@ def export(
     model: FlowModel, folder: Path, reference: Reference | None = None, *, bits: int = 32
 ) -> None:
     """Writes `config.json`, `model.safetensors`, `README.md` and, where known, `reference.json`."""
+    if (folder / "config.yaml").exists():
+        raise ValueError(f"{folder} is a run, which an export would spoil: choose another folder")
     model.save_pretrained(folder, bits=bits)
+    reference = reference or Reference.beside(folder)  # the same model's stays where it was
     figures = "No reference images: percentiles need `--reference SOURCE`."
     if reference is not None:
         reference.write(folder)
@@ -81,8 +85,11 @@ def export_program(model: FlowModel, path: Path) -> None:
     likelihood, example = _Likelihood(model), inputs(2)
     batch = torch.export.Dim("batch", min=1)
     shapes = tuple({0: batch} for _ in example)
-    torch.export.save(torch.export.export(likelihood, example, dynamic_shapes=shapes), path)
+    program = io.BytesIO()
+    torch.export.save(torch.export.export(likelihood, example, dynamic_shapes=shapes), program)
     fresh = inputs(3)
-    found, expected = torch.export.load(path).module()(*fresh), likelihood(*fresh)
+    program.seek(0)
+    found, expected = torch.export.load(program).module()(*fresh), likelihood(*fresh)
     if not torch.allclose(found, expected, rtol=1e-4):
         raise ArithmeticError(f"{path}: the exported program gives other likelihoods")
+    files.write(path, program.getvalue())

@@ -35,7 +35,7 @@ class Guarded(nn.Module):
 
     def _require_initialized(self) -> None:
         if not self.is_initialized:
-            raise RuntimeError(
+            raise ValueError(
                 "the model is not initialised: run `with macow.initializing(model): model(images)` "
                 "on a batch of training images, or load weights"
             )

@@ -50,6 +50,21 @@ def test_errors_are_as_large_as_the_luck():
     assert np.mean([area.error for area in areas]) == pytest.approx(luck, rel=0.1)
 
 
+def test_errors_of_the_same_pictures_are_as_large_as_the_luck():
+    rng = np.random.default_rng(0)
+
+    def once():
+        own = rng.normal(size=80)
+        turned = own + 0.3 * rng.normal(size=80)
+        pair = scored(turned, np.zeros(80)), scored(own, np.zeros(80))
+        return [anomaly._detection("turned", *pair, 80, paired=p).likelihood for p in (True, False)]
+
+    paired, apart = zip(*[once() for _ in range(400)], strict=True)
+    luck = np.std([area.mean for area in paired])
+    assert np.mean([area.error for area in paired]) == pytest.approx(luck, rel=0.1)
+    assert np.mean([area.error for area in apart]) > 3 * luck  # who ignores it
+
+
 @pytest.fixture
 def photos(tmp_path):
     rng = np.random.default_rng(0)
@@ -68,6 +83,7 @@ def test_digits_are_told_from_noise(photos, monkeypatch):
     assert found["noise"].likelihood == (1, 0)
     assert found["photographs"].likelihood == (1, 0)
     assert found["photographs"].pictures == 2
+    assert found["upside down"].likelihood.error < found["digits"].likelihood.error
     assert found["digits"].likelihood.mean < 0.7  # its own kind, from the training images
 
 

@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from PIL import Image
 
 import macow
 from macow.bench import learning
@@ -138,7 +140,49 @@ def test_one_model_by_two_names_is_refused(tmp_path, capsys):
     file.write_text("model: {labels: [], label_channels: 4}\n")
     argv = ["bench", "learning", "--preset", "digits,digits-conditional", "--data", "digits"]
     assert main([*argv, "--config", str(file)]) == 2
-    assert "makes all presets the same model" in capsys.readouterr().err
+    assert f"are one and the same, as {file} makes them" in capsys.readouterr().err
+    assert main(["bench", "learning", "--preset", f"{file},{file}", "--data", "digits"]) == 2
+    assert "config.yaml" in capsys.readouterr().err
+
+
+def test_one_model_may_be_trained_in_two_ways(tmp_path):
+    argv = ["bench", "learning", "--data", "digits", "--device", "cpu", "--minutes", "0.01"]
+    for kind in ("adam", "muon"):
+        (tmp_path / f"{kind}.yaml").write_text(
+            "{model: {flow: {steps: [[1]], hidden: [8], bottom: false}, channels: 1, size: [8, 8],"
+            " n_bits: 4}, train: {batch_size: 4, init_images: 64, warmup: 0, lr: 0.1,"
+            f" optimizer: {kind}}}}}"
+        )
+    argv += ["--preset", f"{tmp_path / 'adam.yaml'},{tmp_path / 'muon.yaml'}", "--repeats", "1"]
+    assert main([*argv, "--out", str(tmp_path / "learning.csv")]) == 0
+    rows = csv.DictReader((tmp_path / "learning.csv").read_text().splitlines())
+    one, other = (row for row in rows if row["test_bits"])
+    assert one["parameters"] == other["parameters"]
+    assert one["test_bits"] != other["test_bits"]
+
+
+def test_a_test_split_of_one_image_has_no_error(tmp_path):
+    for split, count in (("train", 8), ("test", 1)):
+        (tmp_path / "images" / split).mkdir(parents=True)
+        for number in range(count):
+            picture = Image.fromarray(np.full((8, 8), 20 * number, dtype=np.uint8))
+            picture.save(tmp_path / "images" / split / f"{number}.png")
+    recipe, out = tmp_path / "recipe.yaml", tmp_path / "learning.csv"
+    recipe.write_text("train: {warmup: 0, batch_size: 4, init_images: 8}\n")
+    argv = ["bench", "learning", "--preset", "digits", "--device", "cpu", "--minutes", "1e-3"]
+    argv += ["--data", f"folder:{tmp_path / 'images'}", "--config", str(recipe)]
+    assert main([*argv, "--repeats", "1", "--out", str(out)]) == 0
+    (row,) = csv.DictReader(out.read_text().splitlines())
+    assert float(row["test_bits"]) > 0
+    assert row["error"] == ""
+
+
+def test_what_a_run_has_learnt_is_measured_in_float32():
+    ((*_, end), (*_, same)) = (
+        learning.measure({"a": digits(precision=kind, lr=1e-30)}, "digits", 0.007, 1, 1, "cpu", 0)
+        for kind in ("bfloat16", "float32")
+    )
+    assert end.test.bits_per_dim == pytest.approx(same.test.bits_per_dim, abs=1e-6)
 
 
 def test_what_was_measured_stays_when_the_next_run_fails(tmp_path, monkeypatch, capsys):
@@ -160,6 +204,11 @@ def test_what_was_measured_stays_when_the_next_run_fails(tmp_path, monkeypatch, 
     (row,) = csv.DictReader((tmp_path / "learning.csv.partial").read_text().splitlines())
     assert row["model"] == "digits"
     assert out.read_text() == "of yesterday\n"
+    assert main([*argv, "--out", str(out)]) == 2
+    assert "learning.csv.partial holds the rows of an earlier run" in capsys.readouterr().err
+    assert row["model"] in (tmp_path / "learning.csv.partial").read_text()
+    assert main([*argv, "--out", str(tmp_path)]) == 2
+    assert "is a folder" in capsys.readouterr().err
     link = tmp_path / "link.csv"
     link.symlink_to(out)
     assert main([*argv, "--repeats", "1", "--out", str(link)]) == 0

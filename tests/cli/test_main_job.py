@@ -148,6 +148,7 @@ def test_the_shipped_digits_work_right_away(tmp_path, capsys):
         (["train", "--preset", "digits", "--train.wings", "2"], "--train.wings"),
         (["train", "--preset", "digits", "--train.lr", "fast"], "train.lr"),
         (["train", "--preset", "digits", "--model.n_bits", "9"], "n_bits must be from 1 to 8"),
+        (["train", "--preset", "digits", "--seed", "-1"], "--seed: must be a whole number from 0"),
         (["train", "--config", "/nowhere.yaml"], "/nowhere.yaml: No such file"),
         (
             ["train", "--preset", "digits", "--data", "folder:/nowhere", "--run", "r"],
@@ -158,8 +159,10 @@ def test_the_shipped_digits_work_right_away(tmp_path, capsys):
         (["evaluate", "digits", "--data", "tapes"], "unknown data source 'tapes'"),
         (["sample", "digits", "--temperature", "hot"], "--temperature must be numbers >= 0"),
         (["sample", "digits", "--count", "0"], "count"),
+        (["sample", "digits", "--seed", "-1"], "--seed: must be a whole number from 0"),
         (["sample", "/nowhere"], "/nowhere: no such folder"),
         (["data", "pack", "digits"], "which folder?"),
+        (["data", "pack", "digits", "out", "--channels", "3"], "--channels needs --size"),
         (["data", "info", "folder:/nowhere", "--size", "8,8"], "/nowhere: no such folder"),
         (["data", "info", "folder:/"], "as in --size 64,64"),
         (["score", "digits", "/nowhere"], "/nowhere: no such file or folder"),

@@ -57,7 +57,7 @@ def test_a_run_folder_is_shown_as_a_run_and_every_option_counts(tmp_path, monkey
     assert explorer.reference is not None
     assert f"mine is at {opened[0]}; Ctrl-C ends it" in capsys.readouterr().out
     assert main([*argv, "--seed", "-1"]) == 2
-    assert "seed must be from 0" in capsys.readouterr().err
+    assert "--seed: must be a whole number from 0" in capsys.readouterr().err
 
 
 def test_without_its_extra_it_says_what_to_install(monkeypatch, capsys):

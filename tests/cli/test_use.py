@@ -10,7 +10,9 @@ from PIL import Image
 
 import macow
 from macow.cli import main
+from macow.export import export, export_program
 from macow.latents import apply_attribute, mean_latent
+from macow.pretrained import find
 from macow.score import Reference, score
 from models import tiny_model
 
@@ -32,7 +34,7 @@ def test_score_gives_a_row_a_file(drawn, tmp_path, capsys):
     rows = list(csv.DictReader(out.read_text().splitlines()))
     assert [row["file"].rsplit("/", 1)[1] for row in rows][-1] == "notes.txt"
     assert rows[-1]["error"] == "not an image"
-    assert "6 images scored, 1 could not be read" in capsys.readouterr().err
+    assert "6 images scored, 1 could not be" in capsys.readouterr().err
     for row in rows[:-1]:
         difference = float(row["bits_per_dim"]) - float(row["codec_bits_per_dim"])
         assert float(row["corrected"]) == pytest.approx(difference)
@@ -89,7 +91,9 @@ def test_latents_lead_back_to_the_files(drawn, tmp_path, capsys):
     for path, back in zip(images, sorted(out.iterdir()), strict=True):
         assert np.array_equal(np.asarray(Image.open(path)), np.asarray(Image.open(back)))
     capsys.readouterr()
+    npz = tmp_path / "new" / "latents.npz"
     assert main(["encode", "digits", str(drawn), "--out", str(npz)]) == 1
+    assert npz.exists()
     assert "notes.txt: not an image" in capsys.readouterr().err
 
 
@@ -104,8 +108,22 @@ def test_films_start_and_end_at_their_images(drawn, tmp_path, suffix):
         first = np.asarray(animation.convert("L").resize((8, 8), Image.Resampling.NEAREST))
     start = np.asarray(Image.open(drawn / "00000.png"))
     assert np.abs(first.astype(int) - start).max() <= (0 if suffix == "webp" else 8)
-    with Image.open(tmp_path / "film.png") as strip:
+    with Image.open(tmp_path / "film_strip.png") as strip:
         assert strip.width > strip.height
+
+
+def test_films_overwrite_no_image(drawn, tmp_path, capsys):
+    face, strip = tmp_path / "face.webp", tmp_path / "face_strip.png"
+    Image.open(drawn / "00000.png").save(face, lossless=True)
+    Image.open(drawn / "00001.png").save(strip)
+    before = face.read_bytes(), strip.read_bytes()
+    for ends in ([str(face), "sample:1"], ["sample:1", str(strip)]):
+        assert main(["interpolate", "digits", *ends, "--out", str(face)]) == 2
+        assert "would be overwritten" in capsys.readouterr().err
+    assert (face.read_bytes(), strip.read_bytes()) == before
+    argv = ["interpolate", "digits", "sample:1", "sample:2", "--temperature", "-1"]
+    assert main([*argv, "--out", str(tmp_path / "film.webp")]) == 2
+    assert "--temperature" in capsys.readouterr().err
 
 
 def test_attributes_are_differences_of_mean_latents(drawn, tmp_path):
@@ -156,6 +174,45 @@ def test_check_finds_what_is_wrong_and_where(change, code, words, tmp_path, caps
     assert words in capsys.readouterr().out
     assert main(["check", str(tmp_path), "--data", "digits", "--json"]) == code
     assert json.loads(capsys.readouterr().out)["findings"]
+
+
+def test_a_model_that_saw_no_images_is_named_by_every_verb(drawn, tmp_path, capsys):
+    macow.preset("digits").model.build().save_pretrained(tmp_path / "new")
+    model, image = str(tmp_path / "new"), str(drawn / "00000.png")
+    for line in (
+        ["evaluate", model, "--data", "digits", "--limit", "8"],
+        ["evaluate", model, "--data", "digits", "--limit", "8", "--lean"],
+        ["sample", model, "--count", "1", "--out", str(tmp_path / "drawn")],
+        ["score", model, image],
+        ["encode", model, image, "--out", str(tmp_path / "z.npz")],
+        ["export", model, str(tmp_path / "given"), "--reference", "digits"],
+    ):
+        assert main(line) == 2, line
+        assert "the model is not initialised" in capsys.readouterr().err
+
+
+def test_export_keeps_a_run_and_a_reference(tmp_path, capsys):
+    run, given = tmp_path / "run", tmp_path / "given"
+    run.mkdir()
+    (run / "config.yaml").write_text("a run's\n")
+    assert main(["export", "digits", str(run)]) == 2
+    assert "is a run" in capsys.readouterr().err
+    assert [path.name for path in run.iterdir()] == ["config.yaml"]
+    model, reference = macow.load("digits"), Reference.beside(find("digits"))
+    export(model, given, reference)
+    card = (given / "README.md").read_text()
+    assert "reference images" in card
+    export(model, given)
+    assert (given / "README.md").read_text() == card
+    assert Reference.beside(given) == reference
+
+
+def test_a_program_that_is_wrong_is_not_written(tmp_path, monkeypatch):
+    model = tiny_model(size=(8, 8))
+    monkeypatch.setattr(torch, "allclose", lambda *_, **__: False)
+    with pytest.raises(ArithmeticError, match="gives other likelihoods"):
+        export_program(model, tmp_path / "likelihood.pt2")
+    assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.parametrize("bits", ["32", "8"])

@@ -1,5 +1,6 @@
 """Whole runs, small: what they write, that they resume, what they say when something is wrong."""
 
+import errno
 import json
 import math
 import os
@@ -16,8 +17,9 @@ import yaml
 
 import macow
 from macow.config import RunConfig
-from macow.train import console, fit
+from macow.train import checkpoint, console, fit
 from macow.train.figures import Figures, seconds
+from macow.train.health import culprit
 from macow.train.loop import Trainer
 from macow.train.report import _progress
 from small_runs import SMALL, assert_same_state, changed, rows, state
@@ -117,7 +119,7 @@ def test_a_resumed_run_is_the_same_run(options, tmp_path):
     assert_same_state(state(tmp_path / "straight", 6), state(tmp_path / "resumed", 6))
 
 
-def stop_after(config, run, steps):
+def stop_after(config, run, steps, *, quiet=True):
     """Runs until a step and is interrupted there, as by Ctrl-C."""
     original = Trainer.update
 
@@ -130,7 +132,7 @@ def stop_after(config, run, steps):
     Trainer.update = update
     try:
         with pytest.raises(KeyboardInterrupt):
-            fit(config, "digits", run, quiet=True)
+            fit(config, "digits", run, quiet=quiet)
     finally:
         Trainer.update = original
 
@@ -139,6 +141,17 @@ def test_an_interrupted_run_keeps_what_it_finished(tmp_path):
     stop_after(SMALL, tmp_path, 5)
     assert state(tmp_path, 5)
     assert max(row["step"] for row in rows(tmp_path)) == 4
+
+
+def test_a_full_disk_while_stopping_is_not_said_to_go_on(tmp_path, monkeypatch, capsys):
+    def write(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "write", write)
+    stop_after(SMALL, tmp_path, 1, quiet=False)
+    printed = capsys.readouterr().err
+    assert "step 1: no checkpoint, [Errno 28] No space left on device; the run stops" in printed
+    assert "goes on" not in printed
 
 
 def test_accumulation_changes_nothing_but_rounding(tmp_path):
@@ -227,6 +240,22 @@ def test_a_step_that_is_not_finite_is_skipped_and_its_culprit_named(tmp_path, mo
     assert "step 3: skipped, the weights of flow.level1.block0.step0.glow.norm.shift" in printed
     assert rows(tmp_path)[-2]["skipped"] == 2
     assert all(t.isfinite().all() for t in state(tmp_path, 6).values())
+
+
+def test_the_culprit_is_looked_for_in_as_many_passes(tmp_path, monkeypatch):
+    poison(monkeypatch, {2})
+    at_once, seen = changed(batch_steps=4), []
+
+    def looked(model, images, eps, labels, passes):
+        hook = model.register_forward_pre_hook(lambda _, given: seen.append(len(given[0])))
+        try:
+            return culprit(model, images, eps, labels, passes)
+        finally:
+            hook.remove()
+
+    monkeypatch.setattr("macow.train.loop.culprit", looked)
+    fit(at_once, "digits", tmp_path, quiet=True)
+    assert seen == [at_once.train.batch_size // 4] * 4
 
 
 def test_too_many_end_the_run_with_advice(tmp_path, monkeypatch):

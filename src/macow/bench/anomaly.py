@@ -18,11 +18,14 @@ from macow.score import Reference, Score, score
 
 EACH = 1000
 """Images of every kind; of the model's own kind as many again are the reference."""
-PHOTOGRAPHS = "photographs"
+PHOTOGRAPHS, TURNED = "photographs", "upside down"
 
 
 class Area(NamedTuple):
-    """Under a ROC curve, with its standard error over the pictures of both kinds (DeLong, 1988)."""
+    """Under a ROC curve, with its standard error over the pictures of both kinds (DeLong, 1988).
+
+    Where both kinds are of the same pictures, it is over these.
+    """
 
     mean: float
     error: float
@@ -74,14 +77,15 @@ def measure(
     yield _detection("its own, the reference", scores(chosen[::2], reference), own, EACH)
     for kind, images in _others(model.shape, chosen[1::2], pictures, rng):
         different = min(EACH, len(pictures)) if kind == PHOTOGRAPHS else EACH
-        yield _detection(kind, scores(images, reference), own, different)
+        found = scores(images, reference)
+        yield _detection(kind, found, own, different, paired=kind == TURNED)
 
 
 def _others(
     shape: Shape, own: np.ndarray, photos: list[Image.Image], rng: np.random.Generator
 ) -> Iterator[tuple[str, np.ndarray]]:
     yield PHOTOGRAPHS, _crops(photos, shape, rng)
-    yield "upside down", own[:, :, ::-1].copy()
+    yield TURNED, own[:, :, ::-1].copy()
     digits = data.load("digits", "train").take(np.arange(EACH))[:, 0]
     enlarged = (Image.fromarray(digit).resize(shape[:0:-1]) for digit in digits)
     yield "digits", np.stack([fit(picture, shape) for picture in enlarged])
@@ -108,16 +112,21 @@ def _crops(photos: list[Image.Image], shape: Shape, rng: np.random.Generator) ->
     return np.stack(found)
 
 
-def _detection(kind: str, others: list[Score], own: list[Score], pictures: int) -> Detection:
-    """The others are, in turn, of so many pictures."""
+def _detection(
+    kind: str, others: list[Score], own: list[Score], pictures: int, *, paired: bool = False
+) -> Detection:
+    """The others are, in turn, of so many pictures, if `paired` of the own ones, one by one."""
 
     def area(name: str, sign: int = 1) -> Area:
         worse, better = (
             np.array([sign * getattr(one, name) for one in some]) for some in (others, own)
         )
-        chances = _above(worse, better)
-        by_picture = [chances[i::pictures].mean() for i in range(pictures)]
-        error = math.hypot(_error(by_picture), _error(1 - _above(better, worse)))
+        chances, of_own = _above(worse, better), 1 - _above(better, worse)
+        if paired:
+            error = _error(chances + of_own)
+        else:
+            by_picture = [chances[i::pictures].mean() for i in range(pictures)]
+            error = math.hypot(_error(by_picture), _error(of_own))
         return Area(float(chances.mean()), error)
 
     bits = fmean(one.bits_per_dim for one in others)

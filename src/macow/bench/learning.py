@@ -53,7 +53,7 @@ def measure(
     device: str,
     seed: int,
 ) -> Iterator[Point]:
-    """Trains each from `repeats` seeds for so long; what ends with the updates ends with that."""
+    """Trains each from `repeats` seeds for so long; schedule and shifts end with that time."""
     load = cache(partial(data.load, source))
     images = {name: _splits(load, config) for name, config in configs.items()}
     timed: dict[str, RunConfig] = {}

@@ -86,8 +86,12 @@ class _Table:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.rows: list[dict[str, str]] = []
-        path.parent.mkdir(parents=True, exist_ok=True)
         self.beside = path.with_name(f"{path.name}.partial")
+        if path.is_dir():
+            raise ValueError(f"bench: --out {path} is a folder, a CSV file is wanted")
+        if self.beside.is_file() and self.beside.stat().st_size:
+            raise ValueError(f"bench: {self.beside} holds the rows of an earlier run: move it")
+        path.parent.mkdir(parents=True, exist_ok=True)
         self.lasting = path.is_file() or not path.exists()  # not a device or a pipe
         if self.lasting:
             files.write(self.beside, "")  # if it cannot be, better now than hours later

@@ -27,9 +27,11 @@ def run(argv: Sequence[str]) -> None:
     arguments.add_argument("source", help="digits, cifar10:PATH, folder:PATH, ...")
     arguments.add_argument("out", nargs="?", help="the folder to pack into")
     arguments.add_argument("--size", help="HEIGHT,WIDTH to fit images to; default: as they are")
-    arguments.add_argument("--channels", type=int, choices=[1, 3], default=3, help="grey or colour")
+    arguments.add_argument("--channels", type=int, choices=[1, 3], help="with --size; default: 3")
     options = parse(arguments, argv)
-    shape = (options.channels, *size(options.size)) if options.size else None
+    if options.channels and not options.size:
+        raise ValueError(f"data {options.action}: --channels needs --size")
+    shape = (options.channels or 3, *size(options.size)) if options.size else None
     if options.action == "pack" and not options.out:
         raise ValueError("data pack: which folder? macow data pack SOURCE DIR --size 64,64")
     for split in get_args(data.Split):

@@ -37,6 +37,7 @@ def run(argv: Sequence[str]) -> int:
             images.append(image)
     if not images:
         raise ValueError(failures[0] if failures else "encode: no images")
+    Path(options.out).parent.mkdir(parents=True, exist_ok=True)
     latents = []
     hidden = True if options.quiet else None
     for start in tqdm(range(0, len(images), options.batch_size), unit=" batches", disable=hidden):

@@ -54,7 +54,8 @@ def run(argv: Sequence[str]) -> None:
         return
     for line in images.problems:
         print(f"left out {line}")
-    draws = f"{result.num_samples} {'leaning ' if result.lean else ''}draws"
+    draws = f"{result.num_samples} {'leaning ' if result.lean else ''}draw"
+    draws += "s" if result.num_samples > 1 else ""
     print(f"{result.images:,} {options.split} images of {options.data}, {draws}")
     print(f"bits/dim             {_figure(result.bits_per_dim, result.bits_per_dim_error)}")
     if result.num_samples > 1:

@@ -9,13 +9,13 @@ from jsonargparse import Namespace
 from torch import Tensor
 
 from macow import data
-from macow.cli.parsing import add_label, load_given, model_parser, parse, positive
+from macow.cli.parsing import add_label, load_given, model_parser, parse, positive, temperature
 from macow.latents import interpolate, mean_latent
 from macow.model import FlowModel
 from macow.pictures import film, grid
 
 DESCRIPTION = """Walks the straight line between the latents of two images, or of samples written as
-sample:NUMBER, and writes a film (.webp or .gif) and beside it a strip as PNG. With one image and
+sample:NUMBER, and writes a film (.webp or .gif) and beside it FILM_strip.png. With one image and
 --toward and --away, two folders, it walks along what their mean latents differ in, from -strength
 to +strength. Examples: macow interpolate digits a.png b.png --out film.webp;
 macow interpolate MODEL face.png --toward smiling --away serious --strength 1.5"""
@@ -29,19 +29,23 @@ def run(argv: Sequence[str]) -> None:
     arguments.add_argument("ends", nargs="+", help="one or two images, or sample:NUMBER")
     arguments.add_argument("--out", default="film.webp", help="the film to write")
     arguments.add_argument("--frames", type=positive, default=24, help="pictures of the film")
-    arguments.add_argument("--temperature", type=float, default=1.0, help="of samples")
+    arguments.add_argument("--temperature", type=temperature, default=1.0, help="of samples")
     arguments.add_argument("--toward", help="folder of images that have the attribute")
     arguments.add_argument("--away", help="folder of images that lack it")
     arguments.add_argument("--strength", type=float, default=1.0, help="of the attribute")
     add_label(arguments)
     options = parse(arguments, argv)
     out = Path(options.out)
+    strip = out.with_name(f"{out.stem}_strip.png")
     if out.suffix not in (".webp", ".gif"):
         raise ValueError(f"interpolate: --out must end in .webp or .gif, got {out.name}")
     if bool(options.toward) != bool(options.away) or len(options.ends) != (
         1 if options.toward else 2
     ):
         raise ValueError("interpolate: give two images, or one with --toward and --away")
+    for end in options.ends:
+        if Path(end).resolve() in (out.resolve(), strip.resolve()):
+            raise ValueError(f"interpolate: {end} would be overwritten, choose another --out")
     model = load_given(options, options.device)
     ends = [_latent(model, end, options) for end in options.ends]
     if options.toward:
@@ -50,7 +54,6 @@ def run(argv: Sequence[str]) -> None:
     frames = interpolate(model, ends[0], ends[1], options.frames).cpu().numpy()
     out.parent.mkdir(parents=True, exist_ok=True)
     film(frames, out)
-    strip = out.with_suffix(".png")
     grid(frames[np.linspace(0, len(frames) - 1, min(len(frames), 12)).astype(int)], 12).save(strip)
     if not options.quiet:
         print(f"{out}: {len(frames)} frames; {strip}: a strip of them")

@@ -138,8 +138,9 @@ def _learning(options: Namespace) -> Rows:
         config = configuration(name, options.config)
         size = options.batch_size or config.train.batch_size
         configs[name] = replace(config, train=replace(config.train, batch_size=size))
-    if len(configs) > 1 and len({config.model for config in configs.values()}) == 1:
-        raise ValueError(f"bench learning: {options.config} makes all presets the same model")
+    if len(configs) > 1 and len(set(configs.values())) == 1:
+        made = f", as {options.config} makes them" if options.config else ""
+        raise ValueError(f"bench learning: {options.preset} are one and the same{made}")
     for point in learning.measure(
         configs,
         options.data,
@@ -160,7 +161,7 @@ def _learning(options: Namespace) -> Rows:
             "training_bits": f"{point.training:.4f}",
             "skipped": str(point.skipped),
             "test_bits": f"{test.bits_per_dim:.4f}" if test else "",
-            "error": f"{test.bits_per_dim_error:.4f}" if test else "",
+            "error": f"{test.bits_per_dim_error:.4f}" if test and test.bits_per_dim_error else "",
             "weighted": f"{test.importance_weighted:.4f}" if test else "",
         }
 

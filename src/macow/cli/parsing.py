@@ -1,5 +1,6 @@
 """What the verbs' parsers share."""
 
+import math
 import re
 from argparse import Action, ArgumentError, ArgumentTypeError
 from collections.abc import Sequence
@@ -47,7 +48,7 @@ def add_computing(arguments: ArgumentParser, batch_size: int | None) -> None:
     arguments.add_argument(
         "--batch_size", type=positive, default=batch_size, help="images at a time"
     )
-    arguments.add_argument("--seed", type=int, default=0, help="of all randomness")
+    arguments.add_argument("--seed", type=natural, default=0, help="of all randomness")
     arguments.add_argument("--quiet", action="store_true", help="print results only")
 
 
@@ -63,6 +64,17 @@ def positive(value: str | int) -> int:
     if not str(value).isdecimal() or int(value) < 1:
         raise ArgumentTypeError(f"must be a whole number above 0, got {value!r}")
     return int(value)
+
+
+def temperature(value: str | float) -> float:
+    """Reads what latents are multiplied by."""
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise ArgumentTypeError(f"must be a number from 0, got {value!r}")
+    return number
 
 
 def device(text: str) -> str:

@@ -81,7 +81,8 @@ def _scored(
             batch = torch.from_numpy(np.stack(images)).to(model.device)
             scores = iter(score(model, batch, seed=seed, reference=reference))
     except FloatingPointError as error:
-        return [{"file": str(path), "error": str(error)} for path, _ in items]
+        reasons = ((path, image if isinstance(image, str) else error) for path, image in items)
+        return [{"file": str(path), "error": str(reason)} for path, reason in reasons]
     return [
         {"file": str(path), "error": image}
         if isinstance(image, str)
@@ -108,7 +109,7 @@ def _write_all(rows: Iterator[list[dict[str, Any]]], options: Namespace, *, know
         good, bad = _write(chain.from_iterable(rows), out, as_json=_is_json(options.out))
     if not options.quiet:
         note = "" if known else "; no reference: percentiles need --reference SOURCE"
-        print(f"{good} images scored, {bad} could not be read{note}", file=sys.stderr)
+        print(f"{good} images scored, {bad} could not be{note}", file=sys.stderr)
 
 
 def _is_json(out: str | None) -> bool:

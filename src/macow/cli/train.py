@@ -8,7 +8,7 @@ from typing import Any
 
 from jsonargparse import ArgumentParser, set_parsing_settings
 
-from macow.cli.parsing import device, parse, parser
+from macow.cli.parsing import device, natural, parse, parser
 from macow.config import ModelConfig, RunConfig, TrainConfig
 from macow.distribution import is_first, joined
 from macow.documents import brief, from_dict, read_yaml
@@ -131,7 +131,7 @@ def _parser(given: dict[str, Any], where: str = "config") -> ArgumentParser:
     arguments.add_argument("--from", dest="start", help="a model whose weights to start from")
     arguments.add_argument("--data", default=data, help="digits, cifar10:PATH, folder:PATH, ...")
     arguments.add_argument("--run", help="the folder to fill, or to go on in")
-    arguments.add_argument("--seed", type=int, default=seed, help="of all randomness")
+    arguments.add_argument("--seed", type=natural, default=seed, help="of all randomness")
     arguments.add_argument("--device", type=device, help="where to compute; default: GPU if there")
     arguments.add_argument("--quiet", action="store_true", help="print mistakes only")
     arguments.add_argument(

@@ -16,6 +16,7 @@ class Console:
 
     def __init__(self, *, quiet: bool) -> None:
         self.silent = quiet or not distribution.is_first()
+        self.then = "training goes on"
         self.bar: Any = None
 
     def open(self, total: int, done: int) -> Any:
@@ -48,6 +49,10 @@ class Console:
             self.bar.set_postfix_str(line)
         else:
             self.say(f"step {step:,}: {line}")
+
+    def missed(self, step: int, what: str, error: Exception) -> None:
+        """A file could not be written, which is no reason to stop learning."""
+        self.say(f"step {step:,}: no {what}, {error}; {self.then}")
 
     def say(self, line: str) -> None:
         """A line that stays."""

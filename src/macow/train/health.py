@@ -8,7 +8,9 @@ from macow.model import FlowModel
 NOWHERE = "the loss alone"
 
 
-def culprit(model: FlowModel, images: Tensor, eps: Tensor, labels: Tensor | None = None) -> str:
+def culprit(
+    model: FlowModel, images: Tensor, eps: Tensor, labels: Tensor | None = None, passes: int = 1
+) -> str:
     """The layer where values first stop being finite, forward or else in the gradients."""
     found: list[str] = []
 
@@ -26,7 +28,8 @@ def culprit(model: FlowModel, images: Tensor, eps: Tensor, labels: Tensor | None
     ]
     try:
         with torch.no_grad():
-            model(images, eps=eps, labels=labels)
+            for part in torch.arange(len(images)).chunk(passes):
+                model(images[part], eps=eps[part], labels=None if labels is None else labels[part])
     finally:
         for hook in hooks:
             hook.remove()

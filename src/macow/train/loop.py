@@ -148,15 +148,14 @@ class Trainer:
             Interruption(self.console) as interruption,
             self.saver,
         ):
-            timer = self.timer
-            timer.restart()
+            self.timer.restart()
             while self.step < config.steps:
                 bits, norm, lr = self.update()
                 self.recent.append(bits)
                 self.console.step()
-                timer.step()
+                self.timer.step()
                 if self.step % config.log_every == 0 or self.step == config.steps:
-                    mean, speed = torch.tensor(self.recent).nanmean().item(), timer.speed()
+                    mean, speed = torch.tensor(self.recent).nanmean().item(), self.timer.speed()
                     self._log(
                         bits=mean, lr=lr, grad_norm=norm, images_per_s=speed, skipped=self.skipped
                     )
@@ -165,7 +164,7 @@ class Trainer:
                     self.recent = []
                 if self.step % config.eval_every == 0 or self.step == config.steps:
                     self.look()
-                    timer.restart()
+                    self.timer.restart()
                 if self.step % config.save_every == 0 or self.step == config.steps:
                     self.save()
                 if interruption.agreed(self.device):
@@ -209,7 +208,7 @@ class Trainer:
         model, config = self.shown, self.config
         if self.average is None:
             set_network_precision(model, None)  # figures are float32, whatever training is
-        batch_size = max(1, config.batch_size // config.batch_steps)
+        batch_size = max(1, config.batch_size // (config.batch_steps * distribution.count()))
         result = evaluate(
             model, self.test, batch_size=batch_size, seed=self.seed, limit=config.eval_images
         )
@@ -289,6 +288,7 @@ class Trainer:
 
     def _stop(self) -> None:
         """Keeps what is finished: a checkpoint, the report, and a model if there was none yet."""
+        self.console.then = "the run stops"
         self.save()
         self.saver.wait()
         if self.best_step is None and distribution.is_first():
@@ -319,12 +319,13 @@ class Trainer:
         try:
             yield
         except OSError as error:
-            self.console.say(f"step {self.step:,}: no {what}, {error}; training goes on")
+            self.console.missed(self.step, what, error)
 
     def _skip(self, images: Tensor, eps: Tensor, labels: Tensor | None) -> None:
         self.skipped += 1
         self.skipped_in_a_row += 1
-        found = distribution.gathered(culprit(self.model, images, eps, labels))
+        here = culprit(self.model, images, eps, labels, passes=self.config.batch_steps)
+        found = distribution.gathered(here)
         where = next((place for place in found if place != NOWHERE), NOWHERE)
         self.console.say(f"step {self.step + 1}: skipped, {where} is not finite")
         if self.skipped_in_a_row >= self.config.max_skipped:

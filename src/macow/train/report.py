@@ -101,10 +101,10 @@ def _progress(rows: Sequence[dict[str, Any]]) -> str:
     return f"{rows[-1]['step']:,} updates{spent}{speed}"
 
 
-def _lasting(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+def _lasting(spent: float) -> str:
+    if spent < 100:
+        return f"{spent:.0f} s"
+    return f"{spent / 60:.0f} min" if spent < 6000 else f"{spent / 3600:.1f} h"
 
 
 def _some(pictures: list[Path]) -> list[Path]:

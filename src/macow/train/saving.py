@@ -70,4 +70,4 @@ class Saver:
 
     def _failed(self, step: int, error: Exception) -> None:
         self.step, self.problem = None, str(error)
-        self.console.say(f"step {step:,}: no checkpoint, {error}; training goes on")
+        self.console.missed(step, "checkpoint", error)
