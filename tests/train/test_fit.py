@@ -307,3 +307,17 @@ def test_a_signal_ends_the_step_and_keeps_the_run(asked, code, tmp_path):
     assert list((tmp_path / "run" / "checkpoints").glob("step_*"))
     assert "Stopped" in (tmp_path / "run" / "report.html").read_text()
     assert macow.load(tmp_path / "run").is_initialized
+
+
+def test_a_run_without_a_bar_says_how_long_it_takes(monkeypatch, capsys):
+    now = iter(range(0, 10_000, 25))
+    monkeypatch.setattr(console, "time", SimpleNamespace(perf_counter=lambda: next(now)))
+    said = console.Console(quiet=False)
+    with said.open(5000, 10):
+        for _ in range(4):
+            said.step()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "step 13 of 5,000, about 34.6 h left"
+    assert [console.lasting(s) for s in (99, 100, 5999, 150_000)] == [
+        "99 s", "2 min", "100 min", "1.7 days",
+    ]  # fmt: skip

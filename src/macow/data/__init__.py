@@ -39,7 +39,8 @@ def load(source: str, split: Split, shape: Shape | None = None) -> Images:
     """
     kind, _, where = source.partition(":")
     if kind not in SOURCES:
-        raise ValueError(f"unknown data source {source!r}; there are {', '.join(SOURCES)}")
+        folder = f"folder:{source}, or " if Path(source).is_dir() else ""
+        raise ValueError(f"unknown data source {source!r}; try {folder}{', '.join(SOURCES)}")
     if split not in ("train", "test"):
         raise ValueError(f"split must be 'train' or 'test', got {split!r}")
     if shape is not None and shape[0] not in (1, 3) and kind not in ("packed", "celebahq"):
@@ -52,6 +53,8 @@ def load(source: str, split: Split, shape: Shape | None = None) -> Images:
     elif kind in ("cifar10", "packed"):
         images = read(_existing(where), split)
     elif shape is None:
+        if kind != "hf":
+            _existing(where)
         raise ValueError(
             f"{kind} holds images of any shape: say which with a size, as in --size 64,64"
         )

@@ -10,6 +10,9 @@ from macow import distribution
 from macow.data.images import Images
 from macow.model import FlowModel
 
+QUIET = 60.0
+"""Seconds after which a run without a bar says how far it is."""
+
 
 class Console:
     """The first process's voice; the others are silent."""
@@ -22,6 +25,9 @@ class Console:
     def open(self, total: int, done: int) -> Any:
         """A context with a bar, where there is a terminal to show it on."""
         hidden = self.silent or not sys.stderr.isatty()
+        self.total, self.done = total, done
+        self.first: tuple[int, float] | None = None
+        self.spoken = time.perf_counter()
         self.bar = tqdm(total=total, initial=done, unit=" updates", disable=hidden)
         return self.bar
 
@@ -31,7 +37,7 @@ class Console:
         for line in problems[:20]:
             self.say(f"left out {line}")
         if problems:
-            self.say(f"{len(problems)} files could not be used")
+            self.say(f"{len(problems)} files in all could not be used")
         parameters = sum(p.numel() for p in model.parameters())
         shape = "x".join(map(str, model.shape))
         self.say(
@@ -40,8 +46,15 @@ class Console:
         )
 
     def step(self) -> None:
-        """One update is done."""
+        """One update is done; who hears nothing for long is told how many are left."""
         self.bar.update()
+        self.done, now = self.done + 1, time.perf_counter()
+        if self.first is None:  # it compiles
+            self.first = self.done, now
+        elif self.bar.disable and now - self.spoken > QUIET:
+            done, since = self.first
+            left = (self.total - self.done) * (now - since) / (self.done - done)
+            self.say(f"step {self.done:,} of {self.total:,}, about {lasting(left)} left")
 
     def figure(self, step: int, line: str) -> None:
         """A passing figure: beside the bar, or a line."""
@@ -56,9 +69,18 @@ class Console:
 
     def say(self, line: str) -> None:
         """A line that stays."""
+        self.spoken = time.perf_counter()
         if not self.silent:
             tqdm.write(line, file=sys.stderr)
             sys.stderr.flush()
+
+
+def lasting(seconds: float) -> str:
+    """A time in words."""
+    for unit, long in (("days", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 100 * long / 60:
+            return f"{seconds / long:.{0 if unit == 'min' else 1}f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 class Timer:

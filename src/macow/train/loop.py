@@ -295,6 +295,8 @@ class Trainer:
             with self._unless_full("model"):
                 self.shown.save_pretrained(self.folder.path)
         self._report("Stopped")
+        if self.saver.step == self.step:
+            self.console.say(f"step {self.step:,}: saved; the same command goes on from here")
         distribution.wait()  # the first to leave ends the others
 
     def _finish(self) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from macow import files
 from macow.baselines import baselines
 from macow.data.images import Images
+from macow.train.console import lasting
 from macow.train.figures import seconds
 
 STYLE = """
@@ -97,14 +98,8 @@ def _progress(rows: Sequence[dict[str, Any]]) -> str:
     timed = next((row for row in reversed(rows) if "images_per_s" in row), None)
     speed = f", {timed['images_per_s']:,.0f} images/s" if timed else ""
     whole = all("seconds" in row for row in rows)  # else an older version began the run
-    spent = f" in {_lasting(seconds(rows))}" if whole else ""
+    spent = f" in {lasting(seconds(rows))}" if whole else ""
     return f"{rows[-1]['step']:,} updates{spent}{speed}"
-
-
-def _lasting(spent: float) -> str:
-    if spent < 100:
-        return f"{spent:.0f} s"
-    return f"{spent / 60:.0f} min" if spent < 6000 else f"{spent / 3600:.1f} h"
 
 
 def _some(pictures: list[Path]) -> list[Path]:
