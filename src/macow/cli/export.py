@@ -27,7 +27,7 @@ def run(argv: Sequence[str]) -> None:
     arguments.add_argument("--program", action="store_true", help="also write likelihood.pt2")
     options = parse(arguments, argv)
     model = load(options.model, options.device)
-    if options.bits < 32:  # reference and program shall be of the model that others will load
+    if options.bits < 32:  # a new reference, and the program, are of what others will load
         with TemporaryDirectory() as short:
             model.save_pretrained(short, bits=options.bits)
             model = load(short, options.device)

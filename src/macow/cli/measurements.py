@@ -161,9 +161,13 @@ def _learning(options: Namespace) -> Rows:
             "training_bits": f"{point.training:.4f}",
             "skipped": str(point.skipped),
             "test_bits": f"{test.bits_per_dim:.4f}" if test else "",
-            "error": f"{test.bits_per_dim_error:.4f}" if test and test.bits_per_dim_error else "",
+            "error": _or_nothing(test.bits_per_dim_error) if test else "",
             "weighted": f"{test.importance_weighted:.4f}" if test else "",
         }
+
+
+def _or_nothing(figure: float | None) -> str:
+    return "" if figure is None else f"{figure:.4f}"
 
 
 def _anomaly(options: Namespace) -> Rows:
