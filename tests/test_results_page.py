@@ -186,6 +186,19 @@ def test_the_longer_run_of_learnt_noise_is_told_as_it_was():
             assert not row[name] or row[name] in log
 
 
+def test_going_on_once_more_is_told_as_it_was():
+    log = (synthesis.DOCS / "experiments.md").read_text()
+    for run in ("again", "gently"):
+        rows = [row for row in results.read("variational_cpu.csv") if row["run"] == run]
+        for row in rows:
+            if row["test_bits"]:
+                end = int(row["step"])
+                before = mean(float(r["bits"]) for r in rows if end - 200 < int(r["step"]) <= end)
+                assert f"| {row['test_bits']} | {before:.3f} |" in log
+                told = row["test_bits"]
+        assert told in SAID
+
+
 def test_the_miniature_is_told_as_it_was():
     log = " ".join((synthesis.DOCS / "experiments.md").read_text().split())
     for row in results.read("miniature_cpu.csv"):
