@@ -24,10 +24,27 @@ def line(start: Tensor, end: Tensor, frames: int) -> Tensor:
     return torch.stack([torch.lerp(start, end, weight) for weight in weights])
 
 
+def arc(start: Tensor, end: Tensor, frames: int) -> Tensor:
+    """Points of the arc between two latents `[C, H, W]`, as far from the origin as they are.
+
+    Nearly all latents of images lie about `sqrt(C * H * W)` away from it, and the middle of a
+    straight line lies so far inside that a flow makes of it what no image looks like.
+    """
+    points = line(start, end, frames)
+    lengths = points.flatten(1).norm(dim=1)
+    wanted = torch.lerp(lengths[0], lengths[-1], torch.linspace(0, 1, frames).to(lengths))
+    return points * (wanted / lengths.clamp_min(1e-12)).view(-1, 1, 1, 1)
+
+
 @torch.no_grad()
+def decoded(model: FlowModel, points: Tensor) -> Tensor:
+    """The images of latents `[frames, C, H, W]`, one at a time: uint8 of that shape."""
+    return torch.cat([model.decode(z[None]) for z in points])
+
+
 def interpolate(model: FlowModel, start: Tensor, end: Tensor, frames: int) -> Tensor:
-    """Images on the straight line between two latents `[C, H, W]`, uint8 `[frames, C, H, W]`."""
-    return torch.cat([model.decode(z[None]) for z in line(start, end, frames)])
+    """Images on the arc between two latents `[C, H, W]`, uint8 `[frames, C, H, W]`."""
+    return decoded(model, arc(start, end, frames))
 
 
 @torch.no_grad()

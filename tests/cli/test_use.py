@@ -11,7 +11,7 @@ from PIL import Image
 import macow
 from macow.cli import main
 from macow.export import export, export_program
-from macow.latents import apply_attribute, mean_latent
+from macow.latents import apply_attribute, arc, mean_latent
 from macow.pretrained import find
 from macow.score import Reference, score
 from models import tiny_model
@@ -110,6 +110,23 @@ def test_films_start_and_end_at_their_images(drawn, tmp_path, suffix):
     assert np.abs(first.astype(int) - start).max() <= (0 if suffix == "webp" else 8)
     with Image.open(tmp_path / "film_strip.png") as strip:
         assert strip.width > strip.height
+
+
+def test_arcs_keep_their_distance_from_the_origin():
+    start, end = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    end = 2 * end
+    points = arc(start, end, 5)
+    assert torch.equal(points[0], start)
+    assert torch.equal(points[-1], end)
+    shares = torch.linspace(0, 1, 5)
+    lengths = torch.lerp(start.norm(), end.norm(), shares)
+    torch.testing.assert_close(points.flatten(1).norm(dim=1), lengths)
+    middle = start + end
+    torch.testing.assert_close(points[2], middle * lengths[2] / middle.norm())
+    torch.testing.assert_close(arc(start, start, 3), start.expand(3, -1, -1, -1))
+    assert arc(start, -start, 3).isfinite().all()
+    with pytest.raises(ValueError, match="frames must be at least 2, got 1"):
+        arc(start, end, 1)
 
 
 def test_films_overwrite_no_image(drawn, tmp_path, capsys):

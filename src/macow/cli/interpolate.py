@@ -10,14 +10,15 @@ from torch import Tensor
 
 from macow import data
 from macow.cli.parsing import add_label, load_given, model_parser, parse, positive, temperature
-from macow.latents import interpolate, mean_latent
+from macow.latents import arc, decoded, line, mean_latent
 from macow.model import FlowModel
 from macow.pictures import film, grid
 
-DESCRIPTION = """Walks the straight line between the latents of two images, or of samples written as
-sample:NUMBER, and writes a film (.webp or .gif) and beside it FILM_strip.png. With one image and
---toward and --away, two folders, it walks along what their mean latents differ in, from -strength
-to +strength. Examples: macow interpolate digits a.png b.png --out film.webp;
+DESCRIPTION = """Walks between the latents of two images, or of samples written as sample:NUMBER, on
+an arc that keeps its distance from the origin, and writes a film (.webp or .gif) and beside it
+FILM_strip.png. With one image and --toward and --away, two folders, it walks straight along what
+their mean latents differ in, from -strength to +strength. Examples:
+macow interpolate digits a.png b.png --out film.webp;
 macow interpolate MODEL face.png --toward smiling --away serious --strength 1.5"""
 
 
@@ -50,8 +51,11 @@ def run(argv: Sequence[str]) -> None:
     ends = [_latent(model, end, options) for end in options.ends]
     if options.toward:
         direction = _mean(model, options.toward, options) - _mean(model, options.away, options)
-        ends = [ends[0] + sign * options.strength * direction for sign in (-1, 1)]
-    frames = interpolate(model, ends[0], ends[1], options.frames).cpu().numpy()
+        step = options.strength * direction
+        points = line(ends[0] - step, ends[0] + step, options.frames)
+    else:
+        points = arc(ends[0], ends[1], options.frames)
+    frames = decoded(model, points).cpu().numpy()
     out.parent.mkdir(parents=True, exist_ok=True)
     film(frames, out)
     grid(frames[np.linspace(0, len(frames) - 1, min(len(frames), 12)).astype(int)], 12).save(strip)

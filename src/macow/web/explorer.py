@@ -14,7 +14,7 @@ from macow.check import reconstruction_error
 from macow.data.files import image_file
 from macow.data.images import fit
 from macow.dequantize import quantize, to_images
-from macow.latents import line
+from macow.latents import arc
 from macow.model import FlowModel
 from macow.pictures import film, grid
 from macow.sampler import drawn_until_finite, latents
@@ -126,13 +126,13 @@ class Explorer:
         }
 
     def between(self, wish: Between) -> Iterator[Answer]:
-        """The pictures of the line as they come, at the end the film."""
+        """The pictures of the arc as they come, at the end the film."""
         if wish.frames > self.most_frames:
             raise ValueError(f"frames must be at most {self.most_frames}, got {wish.frames}")
         label = self._needed(wish.label)
         start, end = self._latent(wish.start, label), self._latent(wish.end, label)
         drawn: list[np.ndarray] = []
-        for batch in self._decoded(line(start, end, wish.frames), label):
+        for batch in self._decoded(arc(start, end, wish.frames), label):
             yield {"first": len(drawn), "of": wish.frames, "images": [*map(png, batch)]}
             drawn += batch
         file = BytesIO()
