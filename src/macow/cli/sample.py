@@ -45,8 +45,7 @@ def run(argv: Sequence[str]) -> None:
         if is_first():
             _show(images, out, options, len(model.labels) or None)
             if again and not options.quiet:
-                lost = "that led to no image; at lower temperatures there are fewer"
-                print(f"repeated draws {lost}: {again}")
+                print(f"repeated draws that led to no image: {again}")
 
 
 def usual_temperature(folder: Path) -> str:
