@@ -14,7 +14,7 @@ import synthesis
 from macow.bench import learning
 from macow.cli import main
 
-SHOWN = ("eval_every", "save_every", "sample_temperatures")
+SHOWN = ("eval_every", "log_every", "save_every", "sample_temperatures")
 FOLDER = synthesis.DOCS.parent / "recipes"
 README = (FOLDER / "README.md").read_text()
 LINES = re.findall(r"^(?:torchrun .* -m -- )?macow (train .*)$", README, re.MULTILINE)
@@ -66,7 +66,7 @@ def test_every_file_has_a_line():
     assert used == {f"recipes/{path.relative_to(FOLDER)}" for path in FOLDER.rglob("*.yaml")}
 
 
-@pytest.mark.parametrize("run", ["small", "cifar10"])
+@pytest.mark.parametrize("run", ["small", "whole"])
 def test_a_line_is_the_run_that_was_measured(run, configured):
     rows = csv.DictReader((synthesis.RESULTS / "recipe_gpu.csv").read_text().splitlines())
     row = next(row for row in rows if row["run"] == run)
@@ -74,7 +74,7 @@ def test_a_line_is_the_run_that_was_measured(run, configured):
     line = next(line for line in LINES if f"--preset {row['preset']} " in line)
     config = configured(line).train
     there = configured(shlex.join(measured[1:]).replace("--device cuda", "")).train
-    every = config.eval_every
-    assert [*range(every, int(row["reached"]) + 1, every)] == [n for n, *_ in results.tested(run)]
+    assert [step for step, *_ in results.tested(run)] == [config.steps] == [int(row["reached"])]
+    assert config.steps % config.eval_every == 0
     shown = {name: getattr(config, name) for name in SHOWN}
     assert config == replace(there, **shown)

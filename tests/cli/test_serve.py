@@ -74,7 +74,7 @@ def test_without_its_extra_it_says_what_to_install(monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (["serve", "nothing"], "nothing: no such folder; shipped models are cifar10-small, "),
+        (["serve", "nothing"], "nothing: no such folder; shipped models are cifar10, "),
         (["serve", "digits", "nowhere"], "nowhere: no such folder"),
         (["serve", "digits", "--port", "-1"], "must be a whole number from 0"),
         (["serve", "digits", "--port", "70000"], "port 70000 cannot be used"),
