@@ -161,6 +161,7 @@ def anomaly_table():
             for name in ("likelihood", "typicality", "corrected")
         ]
         for row in read("anomaly_cpu.csv")
+        if row["preset"] == "cifar10-small"
     ]
     return synthesis.table("images, pictures, bits/dim, likelihood, typicality, corrected", rows)
 

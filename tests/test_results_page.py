@@ -177,6 +177,15 @@ def test_what_8_bits_lose_is_told_as_it_was():
     assert float(said[1]) == pytest.approx(lost, abs=2e-4)
 
 
+def test_a_better_model_finds_no_more():
+    rows = {(row["preset"], row["kind"]): row for row in results.read("anomaly_cpu.csv")}
+    for kind in ("photographs", "upside down"):
+        scores = ("likelihood", "typicality", "corrected")
+        areas, small = ([rows[of, kind][s] for s in scores] for of in ("cifar10", "cifar10-small"))
+        assert f"{kind} {areas[0]}, {areas[1]} and {areas[2]}" in SAID
+        assert max(abs(float(a) - float(b)) for a, b in zip(areas, small, strict=True)) < 0.02
+
+
 def test_lost_draws_are_those_of_the_results():
     lost = defaultdict(list)
     for row in results.read("lost_draws_cpu.csv"):
