@@ -38,12 +38,23 @@ def arc(start: Tensor, end: Tensor, frames: int) -> Tensor:
 
 @torch.no_grad()
 def decoded(model: FlowModel, points: Tensor) -> Tensor:
-    """The images of latents `[frames, C, H, W]`, one at a time: uint8 of that shape."""
-    return torch.cat([model.decode(z[None]) for z in points])
+    """The images of latents `[frames, C, H, W]`, uint8, without those that lead to none."""
+    images, failure = [], None
+    for z in points:
+        try:
+            images.append(model.decode(z[None]))
+        except FloatingPointError as error:
+            failure = error
+    if failure and not images:
+        raise failure
+    return torch.cat(images)
 
 
 def interpolate(model: FlowModel, start: Tensor, end: Tensor, frames: int) -> Tensor:
-    """Images on the arc between two latents `[C, H, W]`, uint8 `[frames, C, H, W]`."""
+    """Images on the arc between two latents `[C, H, W]`, uint8 `[frames, C, H, W]`.
+
+    Fewer where the arc passes latents that lead to no image.
+    """
     return decoded(model, arc(start, end, frames))
 
 

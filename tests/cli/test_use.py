@@ -11,7 +11,7 @@ from PIL import Image
 import macow
 from macow.cli import main
 from macow.export import export, export_program
-from macow.latents import apply_attribute, arc, mean_latent
+from macow.latents import apply_attribute, arc, decoded, mean_latent
 from macow.pretrained import find
 from macow.score import Reference, score
 from models import tiny_model
@@ -127,6 +127,23 @@ def test_arcs_keep_their_distance_from_the_origin():
     assert arc(start, -start, 3).isfinite().all()
     with pytest.raises(ValueError, match="frames must be at least 2, got 1"):
         arc(start, end, 1)
+
+
+def test_films_leave_out_what_leads_to_no_image(tmp_path, capsys):
+    model, film = macow.load("digits"), tmp_path / "film.webp"
+    _, (start, end) = model.sampler().numbered_with_latents([2, 9], 2, 0)
+    good = model.flow.inverse(arc(start, end, 12)).isfinite().flatten(1).all(dim=1)
+    assert good[0]
+    assert good[-1]
+    lost = 12 - int(good.sum())
+    assert lost > 0
+    ends = ["sample:2", "sample:9", "--temperature", "2", "--frames", "12"]
+    assert main(["interpolate", "digits", *ends, "--out", str(film)]) == 0
+    assert capsys.readouterr().out.endswith(f"latents lead to no image: {lost}\n")
+    with Image.open(film) as animation:
+        assert animation.n_frames == 2 * (12 - lost) - 2
+    with pytest.raises(FloatingPointError, match="beyond what the model can compute"):
+        decoded(model, torch.full((1, *model.shape), 1e30))
 
 
 def test_films_overwrite_no_image(drawn, tmp_path, capsys):

@@ -13,6 +13,7 @@ from PIL import Image
 import macow
 from explorers import pixels, png, served
 from macow import data
+from macow.latents import arc
 from macow.pictures import grid
 from macow.sampler import latents
 from macow.score import Reference, bits_map, score
@@ -135,6 +136,19 @@ def test_an_image_is_fitted(digits):
     found = pixels(digits.lines("/api/image", png(large))[0]["image"])
     assert found.shape == (1, 8, 8)
     assert found[0, 0, 0] > 200 > 40 > found[0, 0, 7]
+
+
+def test_a_film_leaves_out_what_lies_beyond(digits, model):
+    ends = [{"sample": number, "temperature": 2} for number in (2, 9)]
+    wish = {"start": ends[0], "end": ends[1], "frames": 12}
+    *batches, last = digits.lines("/api/between", wish)
+    found = [url is not None for batch in batches for url in batch["images"]]
+    _, (start, end) = model.sampler().numbered_with_latents([2, 9], 2, 0)
+    good = model.flow.inverse(arc(start, end, 12)).isfinite().flatten(1).all(dim=1).tolist()
+    assert found == good
+    assert 2 < sum(good) < 12
+    film = Image.open(BytesIO(base64.b64decode(last["film"].partition(",")[2])))
+    assert film.n_frames == 2 * sum(good) - 2
 
 
 def test_a_line_begins_and_ends_where_it_should(digits, model):

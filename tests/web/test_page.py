@@ -111,6 +111,21 @@ def test_a_line_is_walked_played_and_saved(page, digits, model):
     assert (film.format, film.n_frames) == ("WEBP", 46)
 
 
+def test_what_lies_beyond_is_left_out_of_the_film(page):
+    choose(page, "Between")
+    drawn(page, "24 pictures")
+    fields = {"From: number": 2, "To: number": 9, "Pictures": 12, "Temperature of samples": 2}
+    for label, value in fields.items():
+        page.locator("#between").get_by_label(label).fill(str(value))
+        page.keyboard.press("Enter")
+    left_out = re.compile(r"^(\d+) pictures, (\d+) left out, beyond what the model can compute$")
+    drawn(page, left_out)
+    status = page.get_by_role("status").filter(has_text=left_out).text_content()
+    left, lost = map(int, left_out.match(status).groups())
+    assert left + lost == 12
+    expect(page.locator("#frame")).to_have_attribute("alt", re.compile(f"of {left}$"))
+
+
 def test_an_end_can_be_an_image(page, files, model):
     choose(page, "Between")
     drawn(page, "24 pictures")

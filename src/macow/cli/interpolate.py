@@ -61,6 +61,8 @@ def run(argv: Sequence[str]) -> None:
     grid(frames[np.linspace(0, len(frames) - 1, min(len(frames), 12)).astype(int)], 12).save(strip)
     if not options.quiet:
         print(f"{out}: {len(frames)} frames; {strip}: a strip of them")
+        if lost := options.frames - len(frames):
+            print(f"left out, as their latents lead to no image: {lost}")
 
 
 def _latent(model: FlowModel, end: str, options: Namespace) -> Tensor:

@@ -93,8 +93,7 @@ class Explorer:
         drawn: list[np.ndarray | None] = []
         before = self.sampler.drawn_again
         for batch in self._batches(wish.count, wish.label, draw):
-            urls = [None if image is None else png(image) for image in batch]
-            yield {"first": len(drawn), "of": wish.count, "images": urls}
+            yield {"first": len(drawn), "of": wish.count, "images": _urls(batch)}
             drawn += batch
         blank = np.zeros(self.model.shape, np.uint8)
         columns = len(self.model.labels) if self.model.labels and wish.label is None else None
@@ -131,19 +130,21 @@ class Explorer:
             raise ValueError(f"frames must be at most {self.most_frames}, got {wish.frames}")
         label = self._needed(wish.label)
         start, end = self._latent(wish.start, label), self._latent(wish.end, label)
-        drawn: list[np.ndarray] = []
+        drawn: list[np.ndarray | None] = []
         for batch in self._decoded(arc(start, end, wish.frames), label):
-            yield {"first": len(drawn), "of": wish.frames, "images": [*map(png, batch)]}
+            yield {"first": len(drawn), "of": wish.frames, "images": _urls(batch)}
             drawn += batch
+        if drawn[0] is None or drawn[-1] is None:
+            raise FloatingPointError(BEYOND)
         file = BytesIO()
-        film(np.stack(drawn), file)
+        film(np.stack([image for image in drawn if image is not None]), file)
         yield {"film": data_url("image/webp", file.getvalue())}
 
     def levels(self, wish: Levels) -> Iterator[Answer]:
         """For each level, the picture with that level's latents drawn anew."""
         owners, label = self.model.latent_levels().to(self.model.device), self._needed(wish.label)
         z = self._latent(wish.start, label)
-        ((original,),) = self._decoded(z[None], label)
+        ((original,),) = map(_all, self._decoded(z[None], label))
         levels = sorted(set(owners.flatten().tolist()))
         yield {"original": png(original), "of": len(levels)}
         for level in levels:
@@ -177,15 +178,14 @@ class Explorer:
         """What a pixel depends on after one masked convolution of a level, two, and so on."""
         yield from receptive_fields(self.model, wish.level, self._needed(wish.label))
 
-    def _decoded(self, z: Tensor, label: str | None) -> Iterator[list[np.ndarray]]:
-        """The pictures of latents, batch by batch, all of them."""
+    def _decoded(self, z: Tensor, label: str | None) -> Iterator[list[np.ndarray | None]]:
+        """The pictures of latents, batch by batch."""
 
         def invert(numbers: range, labels: Tensor | None) -> Tensor:
             some = z[numbers.start : numbers.stop].to(self.sampler.device, self.sampler.dtype)
             return self.sampler.invert(some, self.model.condition(labels))
 
-        for batch in self._batches(len(z), label, invert):
-            yield _all(batch)
+        return self._batches(len(z), label, invert)
 
     @torch.no_grad()
     def _batches(
@@ -243,6 +243,10 @@ class Explorer:
         if self.model.label_map is None:
             raise ValueError(f"the model knows no labels, so not {label!r} either")
         return self.model.label_map.number(label)
+
+
+def _urls(batch: list[np.ndarray | None]) -> list[str | None]:
+    return [None if image is None else png(image) for image in batch]
 
 
 def _all(batch: list[np.ndarray | None]) -> list[np.ndarray]:

@@ -35,12 +35,13 @@ export function between(model) {
         onWait: (text) => progress(0, 0, text),
         onLine: (line) => {
           if (line.film) return offer(save, line.film, `${model.name}.webp`);
-          found.push(...line.images);
-          progress(found.length, line.of);
+          found.push(...line.images.filter((image) => image));
+          progress(line.first + line.images.length, line.of);
         },
       });
       show(found);
-      task.status.textContent = `${found.length} pictures`;
+      const lost = wish.frames - found.length;
+      task.status.textContent = `${found.length} pictures${lost ? `, ${lost} left out, beyond what the model can compute` : ""}`;
     });
   }
 
