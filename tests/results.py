@@ -19,7 +19,7 @@ SHOWN = {
 TRAINED = {"small": "cifar10-small", "whole": "cifar10"}
 """Runs of the picture that shows how long it takes."""
 LOOKED = {**TRAINED, "cifar10": "another run"}
-"""Runs that looked at all test images."""
+"""Runs whose weights all test images were given to."""
 LEVELS = {
     "MaCow, test, published": 3.28,
     "Glow, test, published": 3.35,
@@ -45,7 +45,7 @@ def curves():
 
 
 def tested(run):
-    """What a run's looks at all test images found: `(update, seconds, bits)`."""
+    """What all test images cost by a run's weights: `(update, seconds, bits)`."""
     spent = {step: seconds for step, seconds, _ in curves()[run]}
     rows = [r for r in read("recipe_curves_gpu.csv") if r["run"] == run and r["test_bits"]]
     return [(int(r["step"]), spent[int(r["step"])], float(r["test_bits"])) for r in rows]

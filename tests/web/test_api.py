@@ -17,6 +17,7 @@ from macow.latents import arc
 from macow.pictures import grid
 from macow.sampler import latents
 from macow.score import Reference, bits_map, score
+from macow.web import explorer
 from macow.web.api import MOST_UPLOAD, Api
 from macow.web.explorer import FRESH
 from macow.web.worker import Worker
@@ -138,7 +139,7 @@ def test_an_image_is_fitted(digits):
     assert found[0, 0, 0] > 200 > 40 > found[0, 0, 7]
 
 
-def test_a_film_leaves_out_what_lies_beyond(digits, model):
+def test_a_film_leaves_out_what_lies_beyond(digits, model, monkeypatch):
     ends = [{"sample": number, "temperature": 2} for number in (2, 9)]
     wish = {"start": ends[0], "end": ends[1], "frames": 12}
     *batches, last = digits.lines("/api/between", wish)
@@ -147,6 +148,11 @@ def test_a_film_leaves_out_what_lies_beyond(digits, model):
     good = model.flow.inverse(arc(start, end, 12)).isfinite().flatten(1).all(dim=1).tolist()
     assert found == good
     assert 2 < sum(good) < 12
+    for size in (1, 2):  # batches of which none leads to an image
+        monkeypatch.setattr(explorer, "FIRST_BATCH", size)
+        monkeypatch.setattr(explorer, "BATCH_SECONDS", 0)
+        *again, _ = digits.lines("/api/between", wish)
+        assert [url is not None for batch in again for url in batch["images"]] == good
     film = Image.open(BytesIO(base64.b64decode(last["film"].partition(",")[2])))
     assert film.n_frames == 2 * sum(good) - 2
 

@@ -154,7 +154,7 @@ def test_the_pictures_of_the_docs(browser, digits, files, tmp_path):
     phone = {"width": 390, "height": 780}
     with opened(browser, digits.address, "between", color_scheme="dark", viewport=phone) as page:
         drawn(page, "24 pictures")
-        page.get_by_role("slider", name="Place on the line").fill("12")
+        page.get_by_role("slider", name="Place on the way").fill("12")
         keep(page, out, "phone")
 
 

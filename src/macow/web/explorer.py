@@ -34,7 +34,7 @@ FIRST_BATCH, BATCH_SECONDS = 4, 0.5
 FRESH = 1 << 20
 """Levels are resampled from samples of this number and beyond, which nobody looks at otherwise."""
 
-BEYOND = "beyond what the model can compute: try a lower temperature, or `macow check`"
+BEYOND = "beyond what the model can compute: try another temperature, or `macow check`"
 
 
 class Explorer:
@@ -93,6 +93,8 @@ class Explorer:
         drawn: list[np.ndarray | None] = []
         before = self.sampler.drawn_again
         for batch in self._batches(wish.count, wish.label, draw):
+            if all(image is None for image in batch):
+                raise FloatingPointError(BEYOND)
             yield {"first": len(drawn), "of": wish.count, "images": _urls(batch)}
             drawn += batch
         blank = np.zeros(self.model.shape, np.uint8)
@@ -198,8 +200,6 @@ class Explorer:
             began, part = time.monotonic(), range(start, min(start + size, count))
             x = compute(part, None if labels is None else labels[start : part.stop])
             good = x.isfinite().flatten(1).all(dim=1).tolist()
-            if not any(good):
-                raise FloatingPointError(BEYOND)
             images = to_images(x.nan_to_num(), self.model.n_bits).cpu().numpy()
             yield [image if is_good else None for image, is_good in zip(images, good, strict=True)]
             start = part.stop

@@ -43,7 +43,7 @@ class End:
 
 @dataclass(frozen=True)
 class Between:
-    """The line from one end to the other."""
+    """The way from one end to the other."""
 
     start: End = field(default_factory=End)
     end: End = field(default_factory=lambda: End(sample=1))

@@ -19,7 +19,7 @@ export function between(model) {
   let pictures = [];
   let playing = null;
 
-  temperature.value = Math.min(model.temperature, 0.8);
+  temperature.value = model.temperature;
   frames.max = model.most_frames;
   frames.value = Math.min(24, model.most_frames);
 

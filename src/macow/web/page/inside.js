@@ -14,7 +14,7 @@ export function inside(model) {
   const end = new End(byId("end-level"), "Look at", model, task, levels);
   let seed = model.seed;
 
-  temperature.value = Math.min(model.temperature, 0.8);
+  temperature.value = model.temperature;
 
   function levels() {
     if (!task.accepts(form)) return;
