@@ -5,6 +5,7 @@ import torch
 from macow.bench.images import natural_images
 from macow.config import FlowConfig, ModelConfig, VariationalConfig
 from macow.initialize import initializing
+from macow.latents import arc
 from macow.model import FlowModel
 
 TINY = FlowConfig(steps=((1,), (1, 1), (1,)), factors=(4,), hidden=(6, 8, 8))
@@ -33,3 +34,9 @@ def stirred(model: FlowModel) -> FlowModel:
 
 def images(count: int, model: FlowModel, seed: int = 0) -> torch.Tensor:
     return natural_images(count, model.shape, torch.Generator().manual_seed(seed))
+
+
+def walk_with_gaps(model: FlowModel) -> list[bool]:
+    """Which points of a walk of `digits` lead to an image: 12 from sample 2 to 9, temperature 2."""
+    _, (start, end) = model.sampler().numbered_with_latents([2, 9], 2, 0)
+    return model.flow.inverse(arc(start, end, 12)).isfinite().flatten(1).all(dim=1).tolist()

@@ -1,6 +1,5 @@
 """Every line of recipes/README.md is a run that can begin; what was trained is what it says."""
 
-import csv
 import re
 import shlex
 from dataclasses import replace
@@ -68,8 +67,7 @@ def test_every_file_has_a_line():
 
 @pytest.mark.parametrize("run", ["small", "whole"])
 def test_a_line_is_the_run_that_was_measured(run, configured):
-    rows = csv.DictReader((synthesis.RESULTS / "recipe_gpu.csv").read_text().splitlines())
-    row = next(row for row in rows if row["run"] == run)
+    row = next(row for row in results.read("recipe_gpu.csv") if row["run"] == run)
     measured = shlex.split(row["command"])
     line = next(line for line in LINES if f"--preset {row['preset']} " in line)
     config = configured(line).train

@@ -1,12 +1,11 @@
 """The models that come with the package are what their cards say."""
 
-import csv
-
 import numpy as np
 import pytest
 import torch
 
 import macow
+import results
 import synthesis
 from macow.pretrained import SHIPPED, shipped_names
 from macow.score import Reference, score
@@ -37,14 +36,10 @@ def test_a_model_of_cifar10_draws_scores_and_comes_back(name):
     assert found.percentile == 100
 
 
-def rows(name):
-    return csv.DictReader((synthesis.RESULTS / name).read_text().splitlines())
-
-
 def measured():
     """Plain bits/dim of all test images, as they were found first."""
     found = {}
-    for row in rows("evaluation.csv"):
+    for row in results.read("evaluation.csv"):
         if row["images"] == "10000" and row["split"] == "test":
             found.setdefault(row["model"], row["bits_per_dim"])
     return found

@@ -17,7 +17,7 @@ def round_trip_failures(model: FlowModel, images: Tensor, z: Tensor) -> list[int
 
 
 def line(start: Tensor, end: Tensor, frames: int) -> Tensor:
-    """Points of the straight line between two latents `[C, H, W]`, `[frames, C, H, W]`."""
+    """Points of the straight line between two latents, `[frames, ...]`."""
     if frames < 2:
         raise ValueError(f"frames must be at least 2, got {frames}")
     weights = torch.linspace(0, 1, frames, device=start.device, dtype=start.dtype)
@@ -34,7 +34,7 @@ def arc(start: Tensor, end: Tensor, frames: int) -> Tensor:
     """
     points = line(start, end, frames)
     lengths = points.flatten(1).norm(dim=1)
-    wanted = torch.lerp(lengths[0], lengths[-1], torch.linspace(0, 1, frames).to(lengths))
+    wanted = line(lengths[0], lengths[-1], frames)
     return points * (wanted / lengths.clamp_min(1e-12)).view(-1, 1, 1, 1)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from macow import data
 from macow.cli.parsing import add_label, load_given, model_parser, parse, positive, temperature
-from macow.latents import arc, decoded, line, mean_latent
+from macow.latents import decoded, interpolate, line, mean_latent
 from macow.model import FlowModel
 from macow.pictures import film, grid
 
@@ -52,10 +52,10 @@ def run(argv: Sequence[str]) -> None:
     if options.toward:
         direction = _mean(model, options.toward, options) - _mean(model, options.away, options)
         step = options.strength * direction
-        points = line(ends[0] - step, ends[0] + step, options.frames)
+        images = decoded(model, line(ends[0] - step, ends[0] + step, options.frames))
     else:
-        points = arc(ends[0], ends[1], options.frames)
-    frames = decoded(model, points).cpu().numpy()
+        images = interpolate(model, ends[0], ends[1], options.frames)
+    frames = images.cpu().numpy()
     out.parent.mkdir(parents=True, exist_ok=True)
     film(frames, out)
     grid(frames[np.linspace(0, len(frames) - 1, min(len(frames), 12)).astype(int)], 12).save(strip)
