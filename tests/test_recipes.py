@@ -65,7 +65,7 @@ def test_every_file_has_a_line():
     assert used == {f"recipes/{path.relative_to(FOLDER)}" for path in FOLDER.rglob("*.yaml")}
 
 
-@pytest.mark.parametrize("run", ["small", "whole"])
+@pytest.mark.parametrize("run", ["small", "whole", "learnt"])
 def test_a_line_is_the_run_that_was_measured(run, configured):
     row = next(row for row in results.read("recipe_gpu.csv") if row["run"] == run)
     measured = shlex.split(row["command"])
