@@ -19,13 +19,13 @@ SHOWN = {
 TRAINED = {"small": "cifar10-small", "whole": "cifar10", "learnt": "cifar10-variational"}
 """Runs of the picture that shows how long it takes."""
 AFTER = {"learnt": "whole"}
-"""Runs that went on from another's weights."""
+"""A run that went on from another's weights."""
 LOOKED = {**TRAINED, "cifar10": "another run"}
 """Runs whose weights all test images were given to."""
 LEVELS = {
-    "MaCow, test, published": 3.28,
+    "MaCow, published": 3.28,
     "MaCow, learnt noise, published": 3.16,
-    "Glow, test, published": 3.35,
+    "Glow, published": 3.35,
     "authors' code, 481 s": 3.609,
 }
 """docs/experiments.md, and the papers."""
@@ -54,9 +54,9 @@ def tested(run):
     return [(int(r["step"]), spent[int(r["step"])], float(r["test_bits"])) for r in rows]
 
 
-def before(run):
-    """Seconds of the run whose weights it went on from."""
-    return curves()[AFTER[run]][-1][1] if run in AFTER else 0.0
+def began(run, found):
+    """Seconds of the run whose weights it went on from, if of any."""
+    return found[AFTER[run]][-1][1] if run in AFTER else 0.0
 
 
 def by_bits(lines, note, title, tenths, **more):
@@ -73,11 +73,11 @@ def pictures():
     found = curves()
     recipes = {name: [(n, bits) for n, _, bits in found[run]] for run, name in SHOWN.items()}
     learnt = {
-        name: [(before(run) + seconds, bits) for _, seconds, bits in found[run]]
+        name: [(began(run, found) + seconds, bits) for _, seconds, bits in found[run]]
         for run, name in TRAINED.items()
     }
     dots = {
-        f"{name}, test, {bits:.3f}": (before(run) + seconds, bits)
+        f"{name}, test, {bits:.3f}": (began(run, found) + seconds, bits)
         for run, name in LOOKED.items()
         for _, seconds, bits in tested(run)
     }

@@ -70,6 +70,7 @@ def test_a_line_is_the_run_that_was_measured(run, configured):
     row = next(row for row in results.read("recipe_gpu.csv") if row["run"] == run)
     measured = shlex.split(row["command"])
     line = next(line for line in LINES if f"--preset {row['preset']} " in line)
+    assert re.findall("--from (.*?) ", line) == re.findall("--from (.*?) ", row["command"])
     config = configured(line).train
     there = configured(shlex.join(measured[1:]).replace("--device cuda", "")).train
     assert [step for step, *_ in results.tested(run)] == [config.steps] == [int(row["reached"])]

@@ -19,6 +19,13 @@ def test_they_are_small():
     for name in shipped_names():
         most = 40 if name in ("cifar10", "cifar10-variational") else 15
         assert (SHIPPED / name / "model.safetensors").stat().st_size <= most * MIB
+    assert sum(path.stat().st_size for path in SHIPPED.rglob("*")) <= 100 * MIB
+
+
+def test_the_pages_name_them():
+    for page in ("README.md", "docs/verbs/index.md"):
+        text = (synthesis.DOCS.parent / page).read_text()
+        assert all(f"`{name}`" in text for name in shipped_names())
 
 
 @pytest.mark.parametrize("name", OF_CIFAR10)
