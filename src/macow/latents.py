@@ -1,5 +1,6 @@
 """Walks through latent space: between images, and along what two sets of them differ in."""
 
+import math
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -18,9 +19,16 @@ def round_trip_failures(model: FlowModel, images: Tensor, z: Tensor) -> list[int
 
 def line(start: Tensor, end: Tensor, frames: int) -> Tensor:
     """Points of the straight line between two latents, `[frames, ...]`."""
+    return _weighed(start, end, _shares(start, frames))
+
+
+def _shares(like: Tensor, frames: int) -> Tensor:
     if frames < 2:
         raise ValueError(f"frames must be at least 2, got {frames}")
-    weights = torch.linspace(0, 1, frames, device=start.device, dtype=start.dtype)
+    return torch.linspace(0, 1, frames, device=like.device, dtype=like.dtype)
+
+
+def _weighed(start: Tensor, end: Tensor, weights: Tensor) -> Tensor:
     return torch.stack([torch.lerp(start, end, weight) for weight in weights])
 
 
@@ -29,13 +37,16 @@ def arc(start: Tensor, end: Tensor, frames: int) -> Tensor:
 
     Nearly all latents of images lie about `sqrt(C * H * W)` away from it, and the middle of a
     straight line lies so far inside that a flow makes of it what no image looks like. The points
-    are those of that line, pushed out: between latents at right angles, as those of two images
-    nearly are, they are twice as far apart in the middle as at the ends.
+    are some of that line, pushed out, at equal angles from one to the next.
     """
-    points = line(start, end, frames)
-    lengths = points.flatten(1).norm(dim=1)
-    wanted = line(lengths[0], lengths[-1], frames)
-    return points * (wanted / lengths.clamp_min(1e-12)).view(-1, 1, 1, 1)
+    shares = _shares(start, frames)
+    first, last = start.norm().clamp_min(1e-12), end.norm().clamp_min(1e-12)
+    cosine = ((start / first) * (end / last)).sum().clamp(-1, 1)
+    angle = torch.acos(cosine).clamp(1e-3, math.pi - 1e-3)  # any where they are parallel
+    done, left = first * torch.sin(shares * angle), last * torch.sin((1 - shares) * angle)
+    points = _weighed(start, end, done / (done + left))
+    lengths = points.flatten(1).norm(dim=1).clamp_min(1e-30)
+    return points * (torch.lerp(first, last, shares) / lengths).view(-1, 1, 1, 1)
 
 
 @torch.no_grad()

@@ -121,10 +121,15 @@ def test_arcs_keep_their_distance_from_the_origin():
     shares = torch.linspace(0, 1, 5)
     lengths = torch.lerp(start.norm(), end.norm(), shares)
     torch.testing.assert_close(points.flatten(1).norm(dim=1), lengths)
-    middle = start + end
+    middle = start / lengths[0] + end / lengths[-1]
     torch.testing.assert_close(points[2], middle * lengths[2] / middle.norm())
+    cosines = torch.cosine_similarity(points[:-1].flatten(1), points[1:].flatten(1))
+    torch.testing.assert_close(cosines, cosines[:1].expand(4))
     torch.testing.assert_close(arc(start, start, 3), start.expand(3, -1, -1, -1))
+    nothing = torch.zeros_like(start)
+    torch.testing.assert_close(arc(nothing, end, 3)[1], end / 2)
     assert arc(start, -start, 3).isfinite().all()
+    assert torch.equal(arc(nothing, nothing, 3), nothing.expand(3, -1, -1, -1))
     with pytest.raises(ValueError, match="frames must be at least 2, got 1"):
         arc(start, end, 1)
 
