@@ -33,6 +33,8 @@ def test_the_wheel_works_in_a_clean_environment(tmp_path):
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     run(*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path, ROOT, cwd=tmp_path)
     (wheel,) = tmp_path.glob("macow-*.whl")
+    said = (ROOT / "README.md").read_text()
+    assert f"nearly all of its {wheel.stat().st_size / 2**20:.0f} MiB" in " ".join(said.split())
     venv.create(tmp_path / "env", with_pip=True)
     python = tmp_path / "env" / "bin" / "python"
     run(
