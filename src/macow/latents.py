@@ -18,18 +18,15 @@ def round_trip_failures(model: FlowModel, images: Tensor, z: Tensor) -> list[int
 
 
 def line(start: Tensor, end: Tensor, frames: int) -> Tensor:
-    """Points of the straight line between two latents, `[frames, ...]`."""
-    return _weighed(start, end, _shares(start, frames))
+    """Points of the straight line between two latents `[C, H, W]`, `[frames, C, H, W]`."""
+    return torch.lerp(start, end, _shares(start, frames))
 
 
-def _shares(like: Tensor, frames: int) -> Tensor:
+def _shares(latent: Tensor, frames: int) -> Tensor:
+    """How much of the way is done at each frame, `[frames, 1, 1, 1]`."""
     if frames < 2:
         raise ValueError(f"frames must be at least 2, got {frames}")
-    return torch.linspace(0, 1, frames, device=like.device, dtype=like.dtype)
-
-
-def _weighed(start: Tensor, end: Tensor, weights: Tensor) -> Tensor:
-    return torch.stack([torch.lerp(start, end, weight) for weight in weights])
+    return torch.linspace(0, 1, frames, device=latent.device, dtype=latent.dtype).view(-1, 1, 1, 1)
 
 
 def arc(start: Tensor, end: Tensor, frames: int) -> Tensor:
@@ -44,9 +41,9 @@ def arc(start: Tensor, end: Tensor, frames: int) -> Tensor:
     cosine = ((start / first) * (end / last)).sum().clamp(-1, 1)
     angle = torch.acos(cosine).clamp(1e-3, math.pi - 1e-3)  # any where they are parallel
     done, left = first * torch.sin(shares * angle), last * torch.sin((1 - shares) * angle)
-    points = _weighed(start, end, done / (done + left))
-    lengths = points.flatten(1).norm(dim=1).clamp_min(1e-30)
-    return points * (torch.lerp(first, last, shares) / lengths).view(-1, 1, 1, 1)
+    points = torch.lerp(start, end, done / (done + left))
+    lengths = points.flatten(1).norm(dim=1).clamp_min(1e-30).view(-1, 1, 1, 1)
+    return points * (torch.lerp(first, last, shares) / lengths)
 
 
 @torch.no_grad()
